@@ -1,0 +1,111 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Never is the wait of a cost that can never pass.
+const Never = -1
+
+// The errors that a caller branches on.
+var (
+	ErrUnknownPolicy = errors.New("limit: no such policy or limit")
+	ErrTooSlow       = errors.New("limit: more than 100 years from empty to full")
+	ErrUnavailable   = errors.New("limit: the store did not answer in time")
+	ErrWrongType     = errors.New("limit: a key holds something that is no state of its limit")
+)
+
+// InvalidError says which field of a question is wrong, why, and what to write instead.
+type InvalidError struct {
+	Field  string // as in the JSON API, such as "cost.tokens"
+	Reason string // a sentence without a full stop, never with a value of an attribute
+}
+
+func (e *InvalidError) Error() string { return "limit: " + e.Field + ": " + e.Reason }
+
+func invalid(field, format string, args ...any) error {
+	return &InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Tier says who decided.
+type Tier uint8
+
+// The tiers. The zero tier is no answer yet.
+const (
+	TierNone     Tier = iota
+	TierLocal         // this sidecar alone, for certain
+	TierLease         // tokens that this sidecar holds on lease
+	TierRedis         // the shared store
+	TierEmbedded      // the store in this process
+	TierFallback      // the degradation policy
+)
+
+var tierNames = [...]string{"none", "local", "lease", "redis", "embedded", "fallback"}
+
+// String returns the tier's name in answers and metrics.
+func (t Tier) String() string { return tierNames[t] }
+
+// TierCount is the number of tiers, TierNone included.
+const TierCount = len(tierNames)
+
+// Charge is one limit's part of a request.
+type Charge struct {
+	Limit    *Limit
+	Settings *Settings
+	Key      string // the state's key in every store
+	Cost     int64  // at most the settings' capacity; 0 asks without charging
+}
+
+// Request is what a store decides in one atomic step: every charge of a limit that is not a
+// shadow passes and all are charged, or none is. A shadow limit's charge is made when the
+// request passes and the shadow limit itself would have passed it.
+type Request struct {
+	Charges  []Charge
+	Deadline time.Time // a store that reads it later leaves the request alone; zero: none
+}
+
+// Verdict is one limit's answer. Durations are exact to a microsecond.
+type Verdict struct {
+	Limit      *Limit
+	Settings   *Settings
+	Allowed    bool
+	Never      bool          // the cost can never pass; RetryAfter is 0
+	Known      bool          // Remaining and ResetAfter were read from the state
+	Remaining  int64         // what is left after this request; below 0 in debt
+	RetryAfter time.Duration // how long until the same cost passes; 0 when allowed
+	ResetAfter time.Duration // how long until the limit is as if unused
+}
+
+// Denies reports whether the verdict refuses the request.
+func (v *Verdict) Denies() bool { return !v.Allowed && !v.Limit.Shadow }
+
+// Decision is the answer to a request.
+type Decision struct {
+	Allowed    bool
+	Never      bool // a denying limit can never pass the cost; RetryAfter is 0
+	Degraded   bool // the shared store did not take part
+	Tier       Tier
+	RetryAfter time.Duration // the longest of the denying limits; 0 when allowed
+	Verdicts   []Verdict     // in the policy's order
+	Err        error         // ErrWrongType or ErrUnavailable when this request alone could not be decided; nothing was charged
+}
+
+// Reset empties the decision for the next use, keeping its memory.
+func (d *Decision) Reset() { *d = Decision{Verdicts: d.Verdicts[:0]} }
+
+// Conclude sets Allowed, Never and RetryAfter from the verdicts.
+func (d *Decision) Conclude() {
+	d.Allowed, d.Never, d.RetryAfter = true, false, 0
+	for i := range d.Verdicts {
+		if v := &d.Verdicts[i]; v.Denies() {
+			d.Allowed = false
+			d.Never = d.Never || v.Never
+			d.RetryAfter = max(d.RetryAfter, v.RetryAfter)
+		}
+	}
+	if d.Never {
+		d.RetryAfter = 0
+	}
+}

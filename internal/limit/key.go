@@ -1,0 +1,90 @@
+package limit
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// Secret keys the hashes by which attribute values may leave this process. Every sidecar on one
+// store must hold the same, or their keys differ.
+type Secret []byte
+
+// Hash returns 32 hex digits of HMAC-SHA256(secret, attribute, value).
+func (s Secret) Hash(attribute, value string) string {
+	mac := hmac.New(sha256.New, s)
+	mac.Write([]byte(attribute))
+	mac.Write([]byte{0})
+	mac.Write([]byte(value))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// maxKeyPart is the length above which a key's values, or its tag, are replaced by their hash.
+const maxKeyPart = 200
+
+// prepareKeys lays out the fixed parts of the limit's keys: prefix:{name~h:values}, or with
+// Colocate prefix:{tag}:name~h:values.
+func (l *Limit) prepareKeys(prefix string) {
+	own := l.Name + "~" + l.stateHash() + ":"
+	if len(l.Colocate) == 0 {
+		l.keyHead = prefix + ":{" + own
+		return
+	}
+	l.keyHead, l.keyTag = prefix+":{", "}:"+own
+}
+
+// stateHash returns 6 hex digits of what the stored state means. A change of it starts afresh.
+func (l *Limit) stateHash() string {
+	meaning := append([]string{l.Algorithm.String(), l.State.String()}, l.Key...)
+	sum := sha256.Sum256([]byte(strings.Join(meaning, "\n")))
+	return hex.EncodeToString(sum[:3])
+}
+
+// stateKey returns the key of the state that a request with these attributes is counted in.
+func (l *Limit) stateKey(attributes Attributes, hashed map[string]bool, secret Secret) string {
+	values := func(names []string) string {
+		var joined []byte
+		for i, name := range names {
+			value, _ := attributes.Get(name)
+			if hashed[name] {
+				value = secret.Hash(name, value)
+			}
+			if i > 0 {
+				joined = append(joined, ':')
+			}
+			joined = appendEscaped(joined, value)
+		}
+		return shorten(joined)
+	}
+	if l.keyTag == "" {
+		return l.keyHead + values(l.Key) + "}"
+	}
+	return l.keyHead + values(l.Colocate) + l.keyTag + values(l.Key)
+}
+
+// appendEscaped writes every byte outside A-Za-z0-9._- as %XX, so that no value can look like
+// two, or like the end of a hash tag.
+func appendEscaped(dst []byte, value string) []byte {
+	const upper = "0123456789ABCDEF"
+	for _, c := range []byte(value) {
+		if plainInKey(c) {
+			dst = append(dst, c)
+		} else {
+			dst = append(dst, '%', upper[c>>4], upper[c&15])
+		}
+	}
+	return dst
+}
+
+func plainInKey(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+}
+
+func shorten(part []byte) string {
+	if len(part) <= maxKeyPart {
+		return string(part)
+	}
+	sum := sha256.Sum256(part)
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,121 @@
+// Package limit is the vocabulary that every tier shares: limits, policies, questions,
+// decisions, and the pure arithmetic of every algorithm. It keeps no state, starts no
+// goroutine and reads no clock; it imports the standard library only. The arithmetic is the
+// executable specification of the Lua scripts, which are tested against it.
+//
+// All arithmetic is in integers below 2^53, so that Go's int64 and Lua's float64 agree
+// exactly. Times are microseconds since 1970, durations microseconds.
+package limit
+
+import "time"
+
+// MaxNumber is the largest number that a limit, a burst or a cost may be: 2^53, up to which
+// float64, and so Lua, holds every integer.
+const MaxNumber = 1 << 53
+
+// maxFill is the longest time, in microseconds, that a limit may need from empty to full:
+// 100 years of 365.25 days.
+const maxFill = 36525 * 86_400_000_000
+
+// RequestsUnit is the unit that a limit counts when it names none.
+const RequestsUnit = "requests"
+
+// Algorithm says how a limit counts.
+type Algorithm uint8
+
+// The algorithms. There is no zero algorithm: a Limit always names one.
+const (
+	TokenBucketAlgorithm Algorithm = iota + 1
+)
+
+// String returns the algorithm's name in the config.
+func (a Algorithm) String() string {
+	if a == TokenBucketAlgorithm {
+		return "token_bucket"
+	}
+	return "unknown"
+}
+
+// StateForm says how a limit's state lies in Redis.
+type StateForm uint8
+
+// The forms of a state.
+const (
+	HashState   StateForm = iota // a Hash, one field a number; the default
+	StringState                  // one String, smaller and faster in large batches
+)
+
+// String returns the form's name in the config.
+func (f StateForm) String() string {
+	if f == StringState {
+		return "string"
+	}
+	return "hash"
+}
+
+// FailurePolicy says what a limit answers while Redis does not.
+type FailurePolicy uint8
+
+// The failure policies.
+const (
+	FailLocal  FailurePolicy = iota // decide here with this node's share; the default
+	FailOpen                        // allow
+	FailClosed                      // refuse with 503
+)
+
+// String returns the policy's name in the config.
+func (p FailurePolicy) String() string {
+	switch p {
+	case FailOpen:
+		return "open"
+	case FailClosed:
+		return "closed"
+	default:
+		return "local"
+	}
+}
+
+// Settings are the numbers that one request is decided with: a limit's own, or those of its
+// first matching override. Settings are comparable: equal ones decide alike.
+type Settings struct {
+	Bucket TokenBucket // of token_bucket
+}
+
+// Limit is one configured limit. It must not be changed once NewRules has taken it.
+type Limit struct {
+	Name           string
+	Algorithm      Algorithm
+	State          StateForm
+	Unit           string   // what a cost counts; never empty
+	DefaultCost    int64    // the cost of a request that names none in Unit
+	Key            []string // the attributes that make the bucket; empty: one bucket for all
+	Colocate       []string // the part of Key that is the hash tag; empty: the whole key is
+	When           []Match  // all must match for the limit to apply; empty: always applies
+	Settings       Settings
+	Overrides      []Override // the first that matches replaces Settings
+	OnRedisFailure FailurePolicy
+	Shadow         bool // decides and counts, never denies
+
+	keyHead string // what a state's key begins with: up to its values, or its tag
+	keyTag  string // with Colocate: what follows the tag, up to the values
+}
+
+// Override replaces a limit's settings for the requests that it matches.
+type Override struct {
+	When     []Match
+	Exempt   bool // the limit does not apply; Settings are unused
+	Settings Settings
+}
+
+// Capacity returns the number shown as the limit: the most that can pass at once.
+func (s *Settings) Capacity() int64 { return s.Bucket.Burst }
+
+// Window returns the time that RateLimit-Policy shows beside Capacity: for a bucket the time
+// from empty to full. It is 0 when nothing ever passes.
+func (s *Settings) Window() time.Duration {
+	if s.Bucket.Burst == 0 {
+		return 0
+	}
+	empty := BucketState{Micros: s.Bucket.Micros}
+	return time.Duration(s.Bucket.TimeToFull(empty)) * time.Microsecond
+}

@@ -1,0 +1,296 @@
+package limit
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Attribute is one named value of a question.
+type Attribute struct{ Name, Value string }
+
+// Attributes are the named values of a question, few enough to be searched in order.
+type Attributes []Attribute
+
+// Get returns the value of the named attribute, and whether it is there.
+func (a Attributes) Get(name string) (string, bool) {
+	for i := range a {
+		if a[i].Name == name {
+			return a[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// UnitCost is what a question costs in one unit.
+type UnitCost struct {
+	Unit   string
+	Amount int64
+}
+
+// Query is a question as a client asks it. Exactly one of Policy and Limit is set.
+type Query struct {
+	Policy     string
+	Limit      string
+	Attributes Attributes
+	Key        string // the value of the limit's single key attribute, when HasKey
+	HasKey     bool
+	Costs      []UnitCost
+	Amount     int64 // the cost without a unit, when HasAmount
+	HasAmount  bool
+	Peek       bool // ask without charging, whatever the costs
+}
+
+// Reset empties the query for the next use, keeping its memory.
+func (q *Query) Reset() {
+	*q = Query{Attributes: q.Attributes[:0], Costs: q.Costs[:0]}
+}
+
+// Policy is a list of limits that are asked together, all or nothing. A limit asked by its own
+// name is a policy of one with an empty Name.
+type Policy struct {
+	Name   string
+	Limits []*Limit
+
+	needs  []need // every attribute that a question must name
+	units  []string
+	hashed map[string]bool
+}
+
+// need is an attribute that a question must name; in a key it must not be empty.
+type need struct {
+	attribute string
+	filled    bool
+}
+
+// Rules are the limits and policies in force, ready to resolve questions. They never change, and
+// are safe for concurrent use.
+type Rules struct {
+	Limits   []*Limit  // in the config's order
+	Policies []*Policy // in the config's order
+	byName   map[string]*Policy
+	byLimit  map[string]*Policy
+}
+
+// NewRules takes the limits and policies over and prepares them. keyPrefix begins every key;
+// hashed names the attributes of which only a keyed hash may leave the process. It is an error
+// when two limits or two policies have one name, or when a policy holds no limit, a limit that is
+// not in limits, or one twice.
+func NewRules(keyPrefix string, hashed []string, limits []*Limit, policies []*Policy) (*Rules, error) {
+	r := &Rules{Limits: limits, Policies: policies, byName: map[string]*Policy{}, byLimit: map[string]*Policy{}}
+	hidden := make(map[string]bool, len(hashed))
+	for _, name := range hashed {
+		hidden[name] = true
+	}
+	for _, l := range limits {
+		if r.byLimit[l.Name] != nil {
+			return nil, fmt.Errorf("limit: two limits are named %q", l.Name)
+		}
+		l.prepareKeys(keyPrefix)
+		single := &Policy{Limits: []*Limit{l}, hashed: hidden}
+		single.prepare()
+		r.byLimit[l.Name] = single
+	}
+	for _, p := range policies {
+		if r.byName[p.Name] != nil {
+			return nil, fmt.Errorf("limit: two policies are named %q", p.Name)
+		}
+		if len(p.Limits) == 0 {
+			return nil, fmt.Errorf("limit: policy %q has no limit", p.Name)
+		}
+		for i, l := range p.Limits {
+			if slices.Contains(p.Limits[:i], l) || !slices.Contains(limits, l) {
+				return nil, fmt.Errorf("limit: policy %q: limit %q is there twice or is unknown", p.Name, l.Name)
+			}
+		}
+		p.hashed = hidden
+		p.prepare()
+		r.byName[p.Name] = p
+	}
+	return r, nil
+}
+
+// All returns every policy that a question can be asked of: the named ones, and a policy of one
+// for each limit.
+func (r *Rules) All() []*Policy {
+	all := slices.Clone(r.Policies)
+	for _, l := range r.Limits {
+		all = append(all, r.byLimit[l.Name])
+	}
+	return all
+}
+
+func (p *Policy) prepare() {
+	p.units = []string{RequestsUnit}
+	for _, l := range p.Limits {
+		if !slices.Contains(p.units, l.Unit) {
+			p.units = append(p.units, l.Unit)
+		}
+		for _, name := range l.Key {
+			p.require(name, true)
+		}
+		for _, m := range l.When {
+			p.require(m.Attribute, false)
+		}
+		for _, o := range l.Overrides {
+			for _, m := range o.When {
+				p.require(m.Attribute, false)
+			}
+		}
+	}
+}
+
+func (p *Policy) require(name string, filled bool) {
+	for i := range p.needs {
+		if p.needs[i].attribute == name {
+			p.needs[i].filled = p.needs[i].filled || filled
+			return
+		}
+	}
+	p.needs = append(p.needs, need{attribute: name, filled: filled})
+}
+
+// Find returns the policy that the question is asked of, or ErrUnknownPolicy.
+func (r *Rules) Find(q *Query) (*Policy, error) {
+	switch {
+	case (q.Policy == "") == (q.Limit == ""):
+		return nil, invalid("policy", "name either a policy or a limit")
+	case q.Policy != "":
+		if p := r.byName[q.Policy]; p != nil {
+			return p, nil
+		}
+		return nil, fmt.Errorf("%w: policy %q", ErrUnknownPolicy, q.Policy)
+	default:
+		if p := r.byLimit[q.Limit]; p != nil {
+			return p, nil
+		}
+		return nil, fmt.Errorf("%w: limit %q", ErrUnknownPolicy, q.Limit)
+	}
+}
+
+// Resolve appends to charges what the question asks of each limit that applies to it, in the
+// policy's order. It moves the short form Key into Attributes. An InvalidError says what is
+// wrong with the question. A cost may be above a limit's capacity: such a charge can never pass.
+func (p *Policy) Resolve(q *Query, secret Secret, charges []Charge) ([]Charge, error) {
+	if err := p.check(q); err != nil {
+		return charges, err
+	}
+	for _, l := range p.Limits {
+		if !matchesAll(l.When, q.Attributes) {
+			continue
+		}
+		settings := &l.Settings
+		exempt := false
+		for i := range l.Overrides {
+			if o := &l.Overrides[i]; matchesAll(o.When, q.Attributes) {
+				settings, exempt = &o.Settings, o.Exempt
+				break
+			}
+		}
+		if exempt {
+			continue
+		}
+		charges = append(charges, Charge{
+			Limit:    l,
+			Settings: settings,
+			Key:      l.stateKey(q.Attributes, p.hashed, secret),
+			Cost:     p.costOf(l, q),
+		})
+	}
+	return charges, nil
+}
+
+func (p *Policy) check(q *Query) error {
+	if q.HasKey {
+		if err := p.expandKey(q); err != nil {
+			return err
+		}
+	}
+	for _, n := range p.needs {
+		value, ok := q.Attributes.Get(n.attribute)
+		if !ok {
+			return invalid("attributes."+n.attribute, "missing; %s needs it", p.label(q))
+		}
+		if value == "" && n.filled {
+			return invalid("attributes."+n.attribute, "empty; it is part of a key, so it needs a value")
+		}
+	}
+	if q.HasAmount && len(q.Costs) > 0 {
+		return invalid("cost", "give either one number or an object of units")
+	}
+	if q.HasAmount {
+		return checkCost("cost", q.Amount)
+	}
+	for _, c := range q.Costs {
+		if !slices.Contains(p.units, c.Unit) {
+			return invalid("cost."+c.Unit, "no limit of %s counts this unit; it counts %v", p.label(q), p.units)
+		}
+		if err := checkCost("cost."+c.Unit, c.Amount); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkCost(field string, amount int64) error {
+	if amount < 0 || amount > MaxNumber {
+		return invalid(field, "must be a whole number from 0 to 2^53")
+	}
+	return nil
+}
+
+// expandKey turns the short form {"limit": …, "key": …} into the attribute that it stands for.
+func (p *Policy) expandKey(q *Query) error {
+	if q.Limit == "" {
+		return invalid("key", "goes with limit; with a policy name the attributes")
+	}
+	names := p.Limits[0].Key
+	if len(names) != 1 {
+		return invalid("key", "limit %q has %d key attributes; name them in attributes", q.Limit, len(names))
+	}
+	if _, ok := q.Attributes.Get(names[0]); ok {
+		return invalid("key", "attributes already names %q; give one of the two", names[0])
+	}
+	if q.Key == "" {
+		return invalid("key", "empty; it needs a value")
+	}
+	q.Attributes = append(q.Attributes, Attribute{Name: names[0], Value: q.Key})
+	q.HasKey = false
+	return nil
+}
+
+func (p *Policy) label(q *Query) string {
+	if p.Name == "" {
+		return fmt.Sprintf("limit %q", q.Limit)
+	}
+	return fmt.Sprintf("policy %q", p.Name)
+}
+
+// costOf returns what the question costs the limit. A number without a unit is in the limit's own
+// unit when the limit is asked by its name, and requests in a policy.
+func (p *Policy) costOf(l *Limit, q *Query) int64 {
+	if q.Peek {
+		return 0
+	}
+	if q.HasAmount && (p.Name == "" || l.Unit == RequestsUnit) {
+		return q.Amount
+	}
+	for i := range q.Costs {
+		if q.Costs[i].Unit == l.Unit {
+			return q.Costs[i].Amount
+		}
+	}
+	return l.DefaultCost
+}
+
+// Address returns the charge of cost 0 on a policy of one limit that names the state for the
+// query's attributes, whatever the limit's When and overrides say. An InvalidError says what is
+// wrong with the query.
+func (p *Policy) Address(q *Query, secret Secret) (Charge, error) {
+	l := p.Limits[0]
+	for _, name := range l.Key {
+		if value, _ := q.Attributes.Get(name); value == "" {
+			return Charge{}, invalid("attributes."+name, "missing or empty; %s needs it", p.label(q))
+		}
+	}
+	return Charge{Limit: l, Settings: &l.Settings, Key: l.stateKey(q.Attributes, p.hashed, secret)}, nil
+}

@@ -1,0 +1,170 @@
+package limit
+
+import (
+	"fmt"
+	"math"
+)
+
+// day is how long a full bucket whose Initial is below its Burst is remembered, in microseconds.
+const day = 86_400_000_000
+
+// TokenBucket holds the settings of a token bucket. Every Micros microseconds it gains Tokens
+// grains, evenly spread, and a grain is Grain tokens: 1 for a bucket that refills evenly. A
+// discrete refill of k tokens every E microseconds is Tokens 1, Micros E, Grain k.
+//
+// A Burst of 0 lets nothing pass. Build one with NewTokenBucket: it keeps the arithmetic exact.
+type TokenBucket struct {
+	Tokens  int64
+	Micros  int64
+	Grain   int64
+	Burst   int64 // the most that the bucket holds
+	Initial int64 // what a new bucket holds; at most Burst
+	Lowest  int64 // the deepest level that still refills within 100 years; a deeper state counts as this
+}
+
+// BucketState is the stored state of a token bucket. The zero state is that of a bucket that
+// was never used.
+type BucketState struct {
+	Tokens int64 // whole tokens; negative when in debt
+	Rem    int64 // the part of the next grain already gained, in 1/Micros: 0 ≤ Rem < Micros
+	At     int64 // when Tokens and Rem were true, in µs since 1970
+	Until  int64 // from this time on, in µs since 1970, the state counts as absent
+	Micros int64 // the settings' Micros at the time of writing; 0 means absent
+}
+
+// NewTokenBucket returns the settings of a bucket that refills evenly at rate. A rate of 0 or a
+// burst of 0 lets nothing pass. It is an error when a number is negative or above 2^53, when
+// initial is above burst, or when the bucket would need more than 100 years from empty to full.
+func NewTokenBucket(rate Rate, burst, initial int64) (TokenBucket, error) {
+	if rate.Tokens == 0 {
+		rate, burst, initial = Rate{Tokens: 1, Micros: 1}, 0, 0
+	}
+	return newBucket(TokenBucket{Tokens: rate.Tokens, Micros: rate.Micros, Grain: 1, Burst: burst, Initial: initial})
+}
+
+// NewDiscreteBucket returns the settings of a bucket that gains tokens all at once every
+// interval microseconds. Zeros and errors are as in NewTokenBucket.
+func NewDiscreteBucket(tokens, interval, burst, initial int64) (TokenBucket, error) {
+	if tokens == 0 {
+		return NewTokenBucket(Rate{}, burst, initial)
+	}
+	if tokens < 0 || interval <= 0 || interval > maxFill {
+		return TokenBucket{}, fmt.Errorf("limit: a refill of %d tokens every %dµs is out of range", tokens, interval)
+	}
+	// More than a burst at once only fills the bucket.
+	grain := max(1, min(tokens, burst))
+	return newBucket(TokenBucket{Tokens: 1, Micros: interval, Grain: grain, Burst: burst, Initial: initial})
+}
+
+func newBucket(b TokenBucket) (TokenBucket, error) {
+	if b.Burst < 0 || b.Burst > MaxNumber {
+		return TokenBucket{}, fmt.Errorf("limit: a burst of %d is out of range", b.Burst)
+	}
+	if b.Initial < 0 || b.Initial > b.Burst {
+		return TokenBucket{}, fmt.Errorf("limit: an initial level of %d is not between 0 and the burst of %d", b.Initial, b.Burst)
+	}
+	if b.Tokens <= 0 || b.Micros <= 0 || !inBounds(b.Tokens, b.Micros) {
+		return TokenBucket{}, fmt.Errorf("limit: a rate of %d per %dµs is out of range", b.Tokens, b.Micros)
+	}
+	most := MaxNumber / b.Grain
+	grains := min(most, grainsIn(b, maxFill, most))
+	if ceilDiv(b.Burst, b.Grain) > grains {
+		return TokenBucket{}, fmt.Errorf("%w: a burst of %d at %s", ErrTooSlow, b.Burst, Rate{b.Tokens, b.Micros})
+	}
+	b.Lowest = b.Burst - grains*b.Grain
+	return b, nil
+}
+
+// grainsIn returns the whole grains gained in span microseconds, or most if they are more.
+func grainsIn(b TokenBucket, span, most int64) int64 {
+	whole, part := span/b.Micros, span%b.Micros
+	if whole > most/b.Tokens {
+		return most
+	}
+	return whole*b.Tokens + part*b.Tokens/b.Micros
+}
+
+// Advance brings a state to now: an absent one begins at Initial, one from the future moves back
+// to now without gaining or losing, any other refills for the time since. fresh says that the
+// state was absent, back that it came from the future; such a state must be written even if
+// nothing is charged (a fresh one only when the request's cost is above 0).
+func (b *TokenBucket) Advance(s BucketState, now int64) (next BucketState, fresh, back bool) {
+	if s.Micros == 0 || now >= s.Until {
+		return BucketState{Tokens: b.Initial, At: now, Micros: b.Micros}, true, false
+	}
+	if s.Micros != b.Micros {
+		// In float64, as Lua does it: the product may be above 2^53.
+		rem := math.Floor(float64(s.Rem) * float64(b.Micros) / float64(s.Micros))
+		s.Rem, s.Micros = min(int64(rem), b.Micros-1), b.Micros
+	}
+	if s.Tokens >= b.Burst {
+		s.Tokens, s.Rem = b.Burst, 0
+	}
+	s.Tokens = max(s.Tokens, b.Lowest)
+	elapsed := now - s.At
+	s.At, s.Until = now, 0
+	switch {
+	case elapsed < 0:
+		return s, false, true
+	case elapsed >= b.TimeToFull(s):
+		s.Tokens, s.Rem = b.Burst, 0
+	default:
+		whole, part := elapsed/b.Micros, elapsed%b.Micros
+		gained := part*b.Tokens + s.Rem
+		s.Tokens += (whole*b.Tokens + gained/b.Micros) * b.Grain
+		s.Rem = gained % b.Micros
+	}
+	return s, false, false
+}
+
+// Wait returns how long, in microseconds, an advanced state must still refill until cost passes:
+// 0 when it passes now, Never when cost is above the burst. Waiting exactly that long passes.
+func (b *TokenBucket) Wait(s BucketState, cost int64) int64 {
+	if cost > b.Burst {
+		return Never
+	}
+	if s.Tokens >= cost {
+		return 0
+	}
+	return b.timeToGain(s, cost-s.Tokens)
+}
+
+// Charge takes cost tokens from an advanced state. It does not ask whether they are there.
+func (b *TokenBucket) Charge(s BucketState, cost int64) BucketState {
+	s.Tokens -= cost
+	return s
+}
+
+// TimeToFull returns how long, in microseconds, an advanced state needs until it is full.
+func (b *TokenBucket) TimeToFull(s BucketState) int64 {
+	if s.Tokens >= b.Burst {
+		return 0
+	}
+	return b.timeToGain(s, b.Burst-s.Tokens)
+}
+
+// Seal returns the advanced state as it is to be stored: with the time from which it says no
+// more than an absent state would.
+func (b *TokenBucket) Seal(s BucketState) BucketState {
+	s.Until = s.At + b.TimeToFull(s)
+	if b.Initial < b.Burst {
+		s.Until += day
+	}
+	return s
+}
+
+// timeToGain returns ⌈(n × Micros − Rem) ÷ Tokens⌉ for the n grains that hold tokens, without
+// forming n × Micros, which may be above 2^53.
+func (b *TokenBucket) timeToGain(s BucketState, tokens int64) int64 {
+	n := ceilDiv(tokens, b.Grain)
+	return n/b.Tokens*b.Micros + ceilDiv(n%b.Tokens*b.Micros-s.Rem, b.Tokens)
+}
+
+// ceilDiv returns ⌈a ÷ b⌉ for b > 0.
+func ceilDiv(a, b int64) int64 {
+	q := a / b
+	if a%b > 0 {
+		q++
+	}
+	return q
+}

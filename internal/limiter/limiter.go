@@ -1,0 +1,228 @@
+// Package limiter is the path of a request: it resolves a question against the rules in force,
+// answers what is certain by itself, and asks a store about the rest. It starts no goroutine.
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// Store decides requests in one atomic step each, in order.
+type Store interface {
+	// Decide fills decisions[i] with the answer to requests[i]: Verdicts for its charges in
+	// order, and Tier, or Err when this request alone could not be decided. When it returns an
+	// error, no decision is valid and charges may or may not have been made.
+	Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error
+
+	// Forget drops the state under a charge's key, as if it were never used.
+	Forget(ctx context.Context, charge limit.Charge) error
+}
+
+// Config holds what a Limiter is made of. Every field is required.
+type Config struct {
+	Store    Store
+	Secret   func() limit.Secret // keys the hashes of attribute values; may change
+	Timeout  time.Duration       // from a request's arrival to the end of its wait for the store
+	Rules    *limit.Rules
+	Registry prometheus.Registerer
+}
+
+// Limiter answers questions. It is safe for concurrent use.
+type Limiter struct {
+	store   Store
+	secret  func() limit.Secret
+	timeout time.Duration
+	metrics *metrics
+	rules   atomic.Pointer[ruleSet]
+	scratch sync.Pool // of *scratch
+}
+
+// ruleSet is one generation of rules with the counters that belong to them.
+type ruleSet struct {
+	*limit.Rules
+	counters *counters
+}
+
+// scratch is the memory of one call of Decide.
+type scratch struct {
+	charges   []limit.Charge
+	requests  []limit.Request
+	asked     []*limit.Decision
+	questions []question
+}
+
+// question is one query on its way: its charges, and what the store is asked of them.
+type question struct {
+	decision *limit.Decision
+	policy   *limit.Policy // nil when the query named none that exists
+	charges  []limit.Charge
+	sent     int // how many of charges the store is asked; the others can never pass
+}
+
+// New returns a Limiter with the given rules. It is an error when a metric is already registered.
+func New(cfg Config) (*Limiter, error) {
+	m, err := newMetrics(cfg.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("limiter: register metrics: %w", err)
+	}
+	l := &Limiter{store: cfg.Store, secret: cfg.Secret, timeout: cfg.Timeout, metrics: m}
+	l.scratch.New = func() any { return new(scratch) }
+	l.SetRules(cfg.Rules)
+	return l, nil
+}
+
+// SetRules puts rules in force for every question that arrives from now on.
+func (l *Limiter) SetRules(rules *limit.Rules) {
+	l.rules.Store(&ruleSet{Rules: rules, counters: l.metrics.countersFor(rules)})
+}
+
+// Rules returns the rules in force.
+func (l *Limiter) Rules() *limit.Rules { return l.rules.Load().Rules }
+
+// Decide answers independent queries, each as a whole, in order: decisions[i] answers
+// queries[i]. Its Err is an InvalidError or ErrUnknownPolicy when the query is at fault, and
+// ErrUnavailable or ErrWrongType when the store is; nothing else in the decision is valid then.
+// The wait ends when ctx does, at the latest at arrival + Timeout.
+func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit.Query, decisions []limit.Decision) {
+	rules := l.rules.Load()
+	s := l.scratch.Get().(*scratch)
+	defer l.release(s)
+	for i := range queries {
+		decisions[i].Reset()
+		l.resolve(rules, s, &queries[i], &decisions[i])
+	}
+	l.ask(ctx, s, arrival.Add(l.timeout))
+	elapsed := time.Since(arrival)
+	for i := range s.questions {
+		l.conclude(&s.questions[i])
+		rules.counters.observe(s.questions[i].policy, s.questions[i].decision, elapsed)
+	}
+}
+
+func (l *Limiter) release(s *scratch) {
+	clear(s.charges)
+	clear(s.requests)
+	clear(s.asked)
+	clear(s.questions)
+	s.charges, s.requests, s.asked, s.questions = s.charges[:0], s.requests[:0], s.asked[:0], s.questions[:0]
+	l.scratch.Put(s)
+}
+
+// resolve turns a query into charges, and moves those that can never pass behind those that the
+// store is asked: a shadow limit's are only reported, any other's decides at once.
+func (l *Limiter) resolve(rules *ruleSet, s *scratch, q *limit.Query, d *limit.Decision) {
+	s.questions = append(s.questions, question{decision: d})
+	asked := &s.questions[len(s.questions)-1]
+	policy, err := rules.Find(q)
+	if err != nil {
+		d.Err = err
+		return
+	}
+	asked.policy = policy
+	start := len(s.charges)
+	s.charges, err = policy.Resolve(q, l.secret(), s.charges)
+	asked.charges = s.charges[start:len(s.charges):len(s.charges)]
+	if err != nil {
+		d.Err = err
+		return
+	}
+	denied := false
+	for i := range asked.charges {
+		if c := &asked.charges[i]; c.Cost > c.Settings.Capacity() {
+			denied = denied || !c.Limit.Shadow
+		} else {
+			asked.sent++
+		}
+	}
+	if denied || asked.sent == 0 {
+		asked.sent = 0
+		d.Tier = limit.TierLocal
+	}
+}
+
+// ask puts every open question to the store in one call.
+func (l *Limiter) ask(ctx context.Context, s *scratch, deadline time.Time) {
+	for i := range s.questions {
+		q := &s.questions[i]
+		if q.sent == 0 {
+			continue
+		}
+		charges := q.charges
+		if q.sent < len(charges) {
+			charges = possible(charges)
+		}
+		s.requests = append(s.requests, limit.Request{Charges: charges, Deadline: deadline})
+		s.asked = append(s.asked, q.decision)
+	}
+	if len(s.requests) == 0 {
+		return
+	}
+	if err := l.store.Decide(ctx, s.requests, s.asked); err != nil {
+		for _, d := range s.asked {
+			d.Reset()
+			d.Err = err
+		}
+	}
+}
+
+// possible returns the charges that can pass.
+func possible(charges []limit.Charge) []limit.Charge {
+	var kept []limit.Charge
+	for _, c := range charges {
+		if c.Cost <= c.Settings.Capacity() {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// conclude adds the verdicts of the charges that can never pass, in the policy's order, and sums
+// up. Without an answer from the store only those are known.
+func (l *Limiter) conclude(q *question) {
+	d := q.decision
+	if d.Err != nil {
+		return
+	}
+	if q.sent < len(q.charges) {
+		known := d.Verdicts
+		d.Verdicts = make([]limit.Verdict, 0, len(q.charges))
+		for _, c := range q.charges {
+			switch {
+			case c.Cost > c.Settings.Capacity():
+				d.Verdicts = append(d.Verdicts, neverVerdict(c))
+			case len(known) > 0:
+				d.Verdicts, known = append(d.Verdicts, known[0]), known[1:]
+			}
+		}
+	}
+	d.Conclude()
+}
+
+// neverVerdict is the verdict on a cost above the capacity. What is left is known only where
+// nothing can ever be left.
+func neverVerdict(c limit.Charge) limit.Verdict {
+	return limit.Verdict{Limit: c.Limit, Settings: c.Settings, Never: true, Known: c.Settings.Capacity() == 0}
+}
+
+// Forget drops the state of one limit for the given attributes. The errors are those of Decide.
+func (l *Limiter) Forget(ctx context.Context, name string, attributes limit.Attributes) error {
+	q := limit.Query{Limit: name, Attributes: attributes, Peek: true}
+	policy, err := l.rules.Load().Find(&q)
+	if err != nil {
+		return err
+	}
+	charge, err := policy.Address(&q, l.secret())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	return l.store.Forget(ctx, charge)
+}
