@@ -84,14 +84,25 @@ func grainsIn(b TokenBucket, span, most int64) int64 {
 	return whole*b.Tokens + part*b.Tokens/b.Micros
 }
 
-// Advance brings a state to now: an absent one begins at Initial, one from the future moves back
-// to now without gaining or losing, any other refills for the time since. fresh says that the
-// state was absent, back that it came from the future; such a state must be written even if
-// nothing is charged (a fresh one only when the request's cost is above 0).
-func (b *TokenBucket) Advance(s BucketState, now int64) (next BucketState, fresh, back bool) {
-	if s.Micros == 0 || now >= s.Until {
-		return BucketState{Tokens: b.Initial, At: now, Micros: b.Micros}, true, false
+// Decide brings a state to now and says how long, in microseconds, cost must still wait: 0 when
+// it passes, Never when it is above the burst. Waiting exactly that long passes. An absent state
+// begins at Initial, one from the future moves back to now without gaining or losing, any other
+// refills for the time since. next is not charged; moved says that it must be stored (through
+// Charge with a cost of 0) even if nothing is charged, because it begins a refill or moved back.
+func (b *TokenBucket) Decide(s BucketState, now, cost int64) (next BucketState, wait int64, moved bool) {
+	switch {
+	case s.Micros == 0 || now >= s.Until:
+		next = BucketState{Tokens: b.Initial, At: now, Micros: b.Micros}
+		moved = cost > 0 && cost <= b.Burst && b.Initial < b.Burst
+	default:
+		moved = now < s.At
+		next = b.advance(s, now)
 	}
+	return next, b.wait(next, cost), moved
+}
+
+// advance refills a state that is not absent.
+func (b *TokenBucket) advance(s BucketState, now int64) BucketState {
 	if s.Micros != b.Micros {
 		// In float64, as Lua does it: the product may be above 2^53.
 		rem := math.Floor(float64(s.Rem) * float64(b.Micros) / float64(s.Micros))
@@ -105,21 +116,18 @@ func (b *TokenBucket) Advance(s BucketState, now int64) (next BucketState, fresh
 	s.At, s.Until = now, 0
 	switch {
 	case elapsed < 0:
-		return s, false, true
 	case elapsed >= b.TimeToFull(s):
 		s.Tokens, s.Rem = b.Burst, 0
 	default:
-		whole, part := elapsed/b.Micros, elapsed%b.Micros
+		rounds, part := elapsed/b.Micros, elapsed%b.Micros
 		gained := part*b.Tokens + s.Rem
-		s.Tokens += (whole*b.Tokens + gained/b.Micros) * b.Grain
+		s.Tokens += (rounds*b.Tokens + gained/b.Micros) * b.Grain
 		s.Rem = gained % b.Micros
 	}
-	return s, false, false
+	return s
 }
 
-// Wait returns how long, in microseconds, an advanced state must still refill until cost passes:
-// 0 when it passes now, Never when cost is above the burst. Waiting exactly that long passes.
-func (b *TokenBucket) Wait(s BucketState, cost int64) int64 {
+func (b *TokenBucket) wait(s BucketState, cost int64) int64 {
 	if cost > b.Burst {
 		return Never
 	}
@@ -129,28 +137,24 @@ func (b *TokenBucket) Wait(s BucketState, cost int64) int64 {
 	return b.timeToGain(s, cost-s.Tokens)
 }
 
-// Charge takes cost tokens from an advanced state. It does not ask whether they are there.
+// Charge takes cost tokens from the state that Decide returned, and returns it as it is to be
+// stored: with the time from which it says no more than an absent state would. It does not ask
+// whether the tokens are there.
 func (b *TokenBucket) Charge(s BucketState, cost int64) BucketState {
 	s.Tokens -= cost
-	return s
-}
-
-// TimeToFull returns how long, in microseconds, an advanced state needs until it is full.
-func (b *TokenBucket) TimeToFull(s BucketState) int64 {
-	if s.Tokens >= b.Burst {
-		return 0
-	}
-	return b.timeToGain(s, b.Burst-s.Tokens)
-}
-
-// Seal returns the advanced state as it is to be stored: with the time from which it says no
-// more than an absent state would.
-func (b *TokenBucket) Seal(s BucketState) BucketState {
 	s.Until = s.At + b.TimeToFull(s)
 	if b.Initial < b.Burst {
 		s.Until += day
 	}
 	return s
+}
+
+// TimeToFull returns how long, in microseconds, a state from Decide or Charge needs until it is full.
+func (b *TokenBucket) TimeToFull(s BucketState) int64 {
+	if s.Tokens >= b.Burst {
+		return 0
+	}
+	return b.timeToGain(s, b.Burst-s.Tokens)
 }
 
 // timeToGain returns ⌈(n × Micros − Rem) ÷ Tokens⌉ for the n grains that hold tokens, without

@@ -1,0 +1,209 @@
+// Package local is the tier in this process. Memory is a store of its own: the embedded default,
+// without Redis. The package starts no goroutine.
+package local
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// MemoryConfig holds what a Memory is made of.
+type MemoryConfig struct {
+	MaxKeys  int                   // states kept at most; 0 means 100,000
+	Registry prometheus.Registerer // required
+}
+
+// Memory decides requests in this process, with the arithmetic that the Lua scripts mirror. It is
+// safe for concurrent use.
+//
+// It keeps at most MaxKeys states. For a new one it drops states that count as absent first, which
+// changes no answer; when all are alive, the least recently used one goes, and its limit begins
+// afresh: the one way in which Memory may admit more than a limit.
+type Memory struct {
+	start     time.Time // with its monotonic reading: steps of the wall clock change nothing
+	evictions prometheus.Counter
+
+	mu     sync.Mutex
+	states *simplelru.LRU[string, *state] // guarded by mu
+	expiry expiryHeap                     // guarded by mu; every state of states
+	max    int
+}
+
+// state is one stored state.
+type state struct {
+	key    string
+	bucket limit.BucketState
+	due    int64 // when it is looked at as expired; never later than bucket.Until
+	place  int   // in the heap
+}
+
+// NewMemory returns an empty Memory. It is an error when a metric is already registered.
+func NewMemory(cfg MemoryConfig) (*Memory, error) {
+	if cfg.MaxKeys <= 0 {
+		cfg.MaxKeys = 100_000
+	}
+	m := &Memory{
+		start: time.Now(),
+		max:   cfg.MaxKeys,
+		evictions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidegate_local_evictions_total",
+			Help: "Live states that went to make room for others; each may admit one more burst.",
+		}),
+	}
+	var err error
+	if m.states, err = simplelru.NewLRU[string, *state](cfg.MaxKeys, nil); err != nil {
+		return nil, fmt.Errorf("local: make the store: %w", err)
+	}
+	entries := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tidegate_local_entries",
+		Help: "Keys known in this process.",
+	}, func() float64 { return float64(m.Len()) })
+	for _, c := range []prometheus.Collector{m.evictions, entries} {
+		if err := cfg.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("local: register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// Len returns how many states are kept, those that count as absent included.
+func (m *Memory) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.states.Len()
+}
+
+// now returns the time in µs since 1970, as the wall clock would show it had it never been set
+// since this Memory was made.
+func (m *Memory) now() int64 { return m.start.UnixMicro() + time.Since(m.start).Microseconds() }
+
+// Decide decides requests in order, each in one atomic step, and fills decisions. It never fails.
+func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+	m.DecideAt(m.now(), requests, decisions)
+	return nil
+}
+
+// DecideAt is Decide at a time of the caller's, in µs since 1970.
+func (m *Memory) DecideAt(now int64, requests []limit.Request, decisions []*limit.Decision) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range requests {
+		m.decide(now, requests[i].Charges, decisions[i])
+	}
+}
+
+// decide decides one request at now. The caller holds mu.
+func (m *Memory) decide(now int64, charges []limit.Charge, d *limit.Decision) {
+	d.Tier = limit.TierEmbedded
+	d.Verdicts = d.Verdicts[:0]
+	var few [4]step
+	steps := few[:0]
+	passes := true
+	for i := range charges {
+		s := m.look(now, &charges[i])
+		steps = append(steps, s)
+		passes = passes && (s.wait == 0 || charges[i].Limit.Shadow)
+	}
+	for i := range steps {
+		d.Verdicts = append(d.Verdicts, m.settle(&charges[i], &steps[i], passes))
+	}
+}
+
+// step is one charge on its way.
+type step struct {
+	stored *state // nil when the key is absent
+	next   limit.BucketState
+	wait   int64
+	moved  bool
+}
+
+func (m *Memory) look(now int64, c *limit.Charge) step {
+	var s step
+	var before limit.BucketState
+	if stored, ok := m.states.Get(c.Key); ok {
+		s.stored, before = stored, stored.bucket
+	}
+	s.next, s.wait, s.moved = c.Settings.Bucket.Decide(before, now, c.Cost)
+	return s
+}
+
+// settle charges what is to be charged, stores what is to be stored, and reports.
+func (m *Memory) settle(c *limit.Charge, s *step, passes bool) limit.Verdict {
+	bucket := &c.Settings.Bucket
+	cost := c.Cost
+	if !passes || s.wait != 0 {
+		cost = 0
+	}
+	if cost > 0 || s.moved {
+		now := s.next.At
+		s.next = bucket.Charge(s.next, cost)
+		m.store(now, c.Key, s)
+	}
+	v := limit.Verdict{
+		Limit: c.Limit, Settings: c.Settings, Known: true,
+		Allowed: s.wait == 0, Never: s.wait == limit.Never,
+		Remaining:  s.next.Tokens,
+		ResetAfter: time.Duration(bucket.TimeToFull(s.next)) * time.Microsecond,
+	}
+	if s.wait > 0 {
+		v.RetryAfter = time.Duration(s.wait) * time.Microsecond
+	}
+	return v
+}
+
+func (m *Memory) store(now int64, key string, s *step) {
+	if s.stored != nil {
+		s.stored.bucket = s.next
+		if s.next.Until < s.stored.due {
+			m.expiry.move(s.stored, s.next.Until)
+		}
+		return
+	}
+	if m.states.Len() >= m.max {
+		m.makeRoom(now)
+	}
+	fresh := &state{key: key, bucket: s.next, due: s.next.Until}
+	m.states.Add(key, fresh)
+	m.expiry.push(fresh)
+}
+
+// makeRoom drops every state that counts as absent, looking only at those that are due; when
+// there is none, the least recently used one.
+func (m *Memory) makeRoom(now int64) {
+	dropped := false
+	for len(m.expiry) > 0 && m.expiry[0].due <= now {
+		oldest := m.expiry[0]
+		if oldest.bucket.Until > now {
+			m.expiry.move(oldest, oldest.bucket.Until)
+			continue
+		}
+		m.expiry.remove(oldest)
+		m.states.Remove(oldest.key)
+		dropped = true
+	}
+	if dropped {
+		return
+	}
+	if _, oldest, ok := m.states.RemoveOldest(); ok {
+		m.expiry.remove(oldest)
+		m.evictions.Inc()
+	}
+}
+
+// Forget drops the state under the charge's key.
+func (m *Memory) Forget(_ context.Context, c limit.Charge) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if stored, ok := m.states.Peek(c.Key); ok {
+		m.expiry.remove(stored)
+		m.states.Remove(c.Key)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package remote
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	calls     prometheus.Counter
+	duration  prometheus.Histogram
+	errors    *prometheus.CounterVec
+	ambiguous prometheus.Counter
+	expired   prometheus.Counter
+}
+
+func newMetrics(registry prometheus.Registerer, skew func() time.Duration) (*metrics, error) {
+	m := &metrics{
+		calls: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidegate_redis_calls_total",
+			Help: "Script calls sent to Redis.",
+		}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "tidegate_redis_call_duration_seconds",
+			Help:    "Time from sending a script call to its reply or failure.",
+			Buckets: []float64{5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 1e-1, 1},
+		}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tidegate_redis_errors_total",
+			Help: "Failed calls to Redis, by kind of failure.",
+		}, []string{"kind"}),
+		ambiguous: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidegate_ambiguous_total",
+			Help: "Charging calls that got no reply: the charge may have been made. They are never sent again.",
+		}),
+		expired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidegate_expired_calls_total",
+			Help: "Requests that reached Redis after their deadline and were charged nothing.",
+		}),
+	}
+	clockSkew := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tidegate_redis_clock_skew_seconds",
+		Help: "How far Redis's clock is ahead of this machine's.",
+	}, func() float64 { return skew().Seconds() })
+	for _, c := range []prometheus.Collector{m.calls, m.duration, m.errors, m.ambiguous, m.expired, clockSkew} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,205 @@
+// Package remote is the shared tier: a store on Redis, decided by one Lua script. It is the only
+// importer of a Redis client. New dials nothing and starts nothing; connections are made on
+// first use, and Run keeps what the sidecars on one Redis share.
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/lua"
+)
+
+// Config says where Redis is. Addr, Timeout, KeyPrefix, Logger and Registry are required.
+type Config struct {
+	Addr      string                 // host:port, or the path of a Unix socket, which begins with /
+	Username  string                 // empty: the default user
+	Password  func() (string, error) // read for each new connection; nil: none
+	TLS       *tls.Config            // nil: plain
+	Timeout   time.Duration          // of a dial, and of a call that names no earlier deadline
+	KeyPrefix string                 // begins every key
+	Secret    limit.Secret           // nil: one that all sidecars on this Redis agree on
+	Logger    *slog.Logger
+	Registry  prometheus.Registerer
+}
+
+// Store decides requests in Redis. It is safe for concurrent use.
+type Store struct {
+	client  *redis.Client
+	cfg     Config
+	text    string // of the script
+	hash    string // by which Redis knows it
+	clock   clock
+	secret  secret
+	health  health
+	metrics *metrics
+	calls   sync.Pool // of *call
+}
+
+// New returns a Store. It is an error when a metric is already registered.
+func New(cfg Config) (*Store, error) {
+	text := lua.Decide()
+	s := &Store{cfg: cfg, text: text, hash: redis.NewScript(text).Hash()}
+	s.calls.New = func() any { return new(call) }
+	s.secret.init(cfg.Secret)
+	m, err := newMetrics(cfg.Registry, s.clock.skew)
+	if err != nil {
+		return nil, fmt.Errorf("remote: register metrics: %w", err)
+	}
+	s.metrics = m
+	s.client = redis.NewClient(s.options())
+	return s, nil
+}
+
+// Close closes the connections. Calls under way fail.
+func (s *Store) Close() error { return s.client.Close() }
+
+// maxCharges is how many charges one call of the script carries at most, so that Redis is not
+// blocked for more than about a millisecond.
+const maxCharges = 128
+
+// Decide decides requests in order, each in one atomic step, and fills decisions. Requests of
+// one call see what earlier ones took. Long lists are split into several calls; when one fails,
+// the error is a limit.StoreError, and charges may or may not have been made. A request whose
+// deadline passes in Redis before its turn is charged nothing, and is asked again while time
+// lasts; past its deadline its Err is a limit.StoreError of FailureTimeout.
+func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+	for len(requests) > 0 {
+		n, charges := 0, 0
+		for n < len(requests) && (n == 0 || charges+len(requests[n].Charges) <= maxCharges) {
+			charges += len(requests[n].Charges)
+			n++
+		}
+		if err := s.decide(ctx, requests[:n], decisions[:n]); err != nil {
+			return err
+		}
+		requests, decisions = requests[n:], decisions[n:]
+	}
+	return nil
+}
+
+// decide makes one call, and further ones for the requests that had expired by Redis's clock
+// although they have not by ours: its reply has set the clock right.
+func (s *Store) decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+	ctx, cancel := context.WithDeadline(ctx, s.latest(requests))
+	defer cancel()
+	for {
+		expired, err := s.call(ctx, requests, decisions)
+		if err != nil || len(expired) == 0 {
+			return err
+		}
+		s.metrics.expired.Add(float64(len(expired)))
+		var again []limit.Request
+		var answers []*limit.Decision
+		for _, i := range expired {
+			if time.Now().Before(requests[i].Deadline) {
+				again, answers = append(again, requests[i]), append(answers, decisions[i])
+			} else {
+				decisions[i].Err = &limit.StoreError{Failure: limit.FailureTimeout, Err: context.DeadlineExceeded}
+			}
+		}
+		if len(again) == 0 {
+			return nil
+		}
+		requests, decisions = again, answers
+	}
+}
+
+// latest returns when the last of the requests stops waiting.
+func (s *Store) latest(requests []limit.Request) time.Time {
+	var last time.Time
+	for i := range requests {
+		if d := requests[i].Deadline; d.After(last) {
+			last = d
+		} else if d.IsZero() {
+			return time.Now().Add(s.cfg.Timeout)
+		}
+	}
+	return last
+}
+
+// call makes one call of the script.
+func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) ([]int, error) {
+	if !s.clock.known() {
+		// The first connection reads Redis's time, without which no deadline can be given.
+		if err := s.client.Ping(ctx).Err(); err != nil {
+			return nil, s.failed(err, false)
+		}
+	}
+	c := s.calls.Get().(*call)
+	defer s.calls.Put(c)
+	c.pack(0, requests, s.clock.at)
+	start := time.Now()
+	text, err := s.run(ctx, c)
+	arrived := time.Now()
+	s.metrics.calls.Inc()
+	s.metrics.duration.Observe(arrived.Sub(start).Seconds())
+	if err != nil {
+		return nil, s.failed(err, c.charging)
+	}
+	now, expired, err := unpack([]byte(text), requests, decisions)
+	if err != nil {
+		return nil, s.failed(err, c.charging)
+	}
+	s.clock.set(now, arrived)
+	return expired, nil
+}
+
+// run sends the script once, by its hash. A server that does not know it has run nothing, and
+// gets its text.
+func (s *Store) run(ctx context.Context, c *call) (string, error) {
+	text, err := s.send(ctx, "EVALSHA", s.hash, c)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		text, err = s.send(ctx, "EVAL", s.text, c)
+	}
+	return text, err
+}
+
+// onceCmd is a command that the client must not send again by itself: it might charge twice.
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+func (s *Store) send(ctx context.Context, verb, script string, c *call) (string, error) {
+	args := make([]any, 0, 4+len(c.keys))
+	args = append(args, verb, script, len(c.keys))
+	for _, k := range c.keys {
+		args = append(args, k)
+	}
+	cmd := onceCmd{redis.NewCmd(ctx, append(args, c.args)...)}
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return "", err
+	}
+	return cmd.Text()
+}
+
+// failed counts err and wraps it for the caller. A charging call without any reply is in doubt:
+// the charge may have been made.
+func (s *Store) failed(err error, charging bool) error {
+	if errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("remote: decide: %w: %w", limit.ErrUnavailable, err)
+	}
+	failure := failureOf(err)
+	s.metrics.errors.WithLabelValues(string(failure)).Inc()
+	if charging && !isReply(err) && !unsent(err) {
+		s.metrics.ambiguous.Inc()
+	}
+	return &limit.StoreError{Failure: failure, Err: err}
+}
+
+// Forget drops the state under the charge's key.
+func (s *Store) Forget(ctx context.Context, charge limit.Charge) error {
+	if err := s.client.Del(ctx, charge.Key).Err(); err != nil {
+		return s.failed(err, false)
+	}
+	return nil
+}

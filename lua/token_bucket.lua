@@ -1,0 +1,95 @@
+-- token_bucket.lua: one bucket as a Hash or as one String. Mirrors limit.TokenBucket: change
+-- both, and internal/limit/testdata/token_bucket.json, together.
+-- State: tokens (below 0: debt), rem (in 1/micros of a grain), at and til (µs since 1970; from til
+-- on the state counts as absent), micros (the settings' at the time of writing); integer text.
+-- Settings: {tokens, micros, grain, burst, initial, lowest}: tokens grains per micros µs, a grain
+-- is so many tokens. Go has checked that nothing here leaves the integers below 2^53, in which
+-- floor(a / b) is exact in float64.
+
+local FIELDS = {'tokens', 'rem', 'at', 'til', 'micros'}
+local PATTERN = '^(%S+) (%S+) (%S+) (%S+) (%S+)$'
+local DAY = 86400000000
+
+-- gain returns how many µs it takes to gain so many tokens, rem being gained already.
+local function gain(set, tokens, rem)
+  if tokens <= 0 then return 0 end
+  local per, micros = set[1], set[2]
+  local grains = ceil(tokens / set[3])
+  local rounds = floor(grains / per)
+  return rounds * micros + ceil(((grains - rounds * per) * micros - rem) / per)
+end
+
+return {
+  -- load reads the state. s.micros stays nil when it is absent.
+  load = function(s)
+    local texts = read(s, FIELDS, PATTERN)
+    if not texts then return end
+    local tokens, rem, at, til, micros = tonumber(texts[1]), tonumber(texts[2]), tonumber(texts[3]), tonumber(texts[4]), tonumber(texts[5])
+    if tokens and rem and at and til and micros
+      and tokens % 1 + rem % 1 + at % 1 + til % 1 + micros % 1 == 0
+      and tokens >= -MAX and tokens <= MAX and rem >= 0 and rem < micros and micros <= MAX
+      and at >= 0 and til >= at and til <= MAX then
+      s.tokens, s.rem, s.at, s.til, s.micros = tokens, rem, at, til, micros
+    else
+      s.broken = true
+    end
+  end,
+
+  -- decide advances s to now, in s.level and s.part, and returns how many µs cost must still
+  -- wait: 0 passes, -1 never does. s.moved says that the state must be saved in any case.
+  decide = function(s, set, now, cost)
+    local micros, burst = set[2], set[4]
+    local level, part = s.tokens, s.rem
+    local moved = false
+    if level == nil or now >= s.til then
+      level, part = set[5], 0
+      moved = cost > 0 and cost <= burst and level < burst
+    else
+      if s.micros ~= micros then
+        part = min(floor(part * micros / s.micros), micros - 1)
+      end
+      if level >= burst then level, part = burst, 0 end
+      if level < set[6] then level = set[6] end
+      local elapsed = now - s.at
+      if elapsed < 0 then
+        moved = true
+      elseif elapsed >= gain(set, burst - level, part) then
+        level, part = burst, 0
+      else
+        local per, rounds = set[1], floor(elapsed / micros)
+        local gained = (elapsed - rounds * micros) * per + part
+        local grains = floor(gained / micros)
+        level = level + (rounds * per + grains) * set[3]
+        part = gained - grains * micros
+      end
+    end
+    s.level, s.part, s.moved = level, part, moved
+    if level >= cost then return 0 end
+    if cost > burst then return -1 end
+    return gain(set, cost - level, part)
+  end,
+
+  -- charge takes cost from the advanced s and makes it the state to save.
+  charge = function(s, set, now, cost)
+    local level = s.level - cost
+    local til = now + gain(set, set[4] - level, s.part)
+    if set[5] < set[4] then til = til + DAY end
+    s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, til, set[2]
+  end,
+
+  -- report returns what is left of the advanced s, and the µs until it is full.
+  report = function(s, set)
+    return s.level, gain(set, set[4] - s.level, s.part)
+  end,
+
+  -- save writes the state, to live until it says no more than an absent one.
+  save = function(s, now)
+    local ttl = max(1, ceil((s.til - now) / 1000))
+    if s.packed then
+      call('SET', s.key, string.format('%.0f %.0f %.0f %.0f %.0f', s.tokens, s.rem, s.at, s.til, s.micros), 'PX', ttl)
+    else
+      call('HSET', s.key, 'tokens', s.tokens, 'rem', s.rem, 'at', s.at, 'til', s.til, 'micros', s.micros)
+      call('PEXPIRE', s.key, ttl)
+    end
+  end,
+}
