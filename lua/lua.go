@@ -14,6 +14,8 @@ var (
 	tokenBucket string
 	//go:embed decide.lua
 	decide string
+	//go:embed heartbeat.lua
+	heartbeat string
 )
 
 // Decide returns the script that decides a batch of requests, assembled from the algorithms. An
@@ -34,3 +36,6 @@ func Decide() string {
 	b.WriteString(decide)
 	return b.String()
 }
+
+// Heartbeat returns the script that keeps and counts the living nodes of each limit.
+func Heartbeat() string { return heartbeat }

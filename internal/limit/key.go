@@ -26,13 +26,18 @@ const maxKeyPart = 200
 // prepareKeys lays out the fixed parts of the limit's keys: prefix:{name~h:values}, or with
 // Colocate prefix:{tag}:name~h:values.
 func (l *Limit) prepareKeys(prefix string) {
-	own := l.Name + "~" + l.stateHash() + ":"
+	l.id = l.Name + "~" + l.stateHash()
+	own := l.id + ":"
 	if len(l.Colocate) == 0 {
 		l.keyHead = prefix + ":{" + own
 		return
 	}
 	l.keyHead, l.keyTag = prefix+":{", "}:"+own
 }
+
+// ID names the limit and what its stored state means, as its keys do: name~h. It is empty before
+// NewRules has taken the limit.
+func (l *Limit) ID() string { return l.id }
 
 // stateHash returns 6 hex digits of what the stored state means. A change of it starts afresh.
 func (l *Limit) stateHash() string {

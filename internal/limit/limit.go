@@ -96,6 +96,7 @@ type Limit struct {
 	OnRedisFailure FailurePolicy
 	Shadow         bool // decides and counts, never denies
 
+	id      string // name~h
 	keyHead string // what a state's key begins with: up to its values, or its tag
 	keyTag  string // with Colocate: what follows the tag, up to the values
 }

@@ -3,6 +3,7 @@ package limit
 import (
 	"fmt"
 	"math"
+	"math/big"
 )
 
 // day is how long a full bucket whose Initial is below its Burst is remembered, in microseconds.
@@ -20,6 +21,10 @@ type TokenBucket struct {
 	Burst   int64 // the most that the bucket holds
 	Initial int64 // what a new bucket holds; at most Burst
 	Lowest  int64 // the deepest level that still refills within 100 years; a deeper state counts as this
+
+	// Overdraw lets a cost above Burst pass when the bucket is full, and leave a debt. Only a
+	// node's share has it: the whole limit could have passed that cost.
+	Overdraw bool
 }
 
 // BucketState is the stored state of a token bucket. The zero state is that of a bucket that
@@ -66,13 +71,40 @@ func newBucket(b TokenBucket) (TokenBucket, error) {
 	if b.Tokens <= 0 || b.Micros <= 0 || !inBounds(b.Tokens, b.Micros) {
 		return TokenBucket{}, fmt.Errorf("limit: a rate of %d per %dµs is out of range", b.Tokens, b.Micros)
 	}
-	most := MaxNumber / b.Grain
-	grains := min(most, grainsIn(b, maxFill, most))
+	grains := grainsIn(b, maxFill, ceilDiv(MaxNumber, b.Grain))
 	if ceilDiv(b.Burst, b.Grain) > grains {
 		return TokenBucket{}, fmt.Errorf("%w: a burst of %d at %s", ErrTooSlow, b.Burst, Rate{b.Tokens, b.Micros})
 	}
-	b.Lowest = b.Burst - grains*b.Grain
+	b.Lowest = b.Burst - min(MaxNumber, grains*b.Grain)
 	return b, nil
+}
+
+// Share returns the settings of one of n nodes that keep the limit together without a shared
+// store: an n-th of the rate and of the burst, rounded down, which may leave a burst of 0. A cost
+// above the share still passes when the share is full, and leaves a debt. n below 2 is 1.
+func (b TokenBucket) Share(n int64) TokenBucket {
+	share := b
+	share.Overdraw = true
+	if n < 2 || b.Burst == 0 {
+		return share
+	}
+	share.Burst, share.Initial = b.Burst/n, b.Initial/n
+	switch {
+	case b.Grain > 1 && b.Grain >= n:
+		share.Grain = b.Grain / n
+	case b.Grain > 1:
+		share.Grain, share.Micros = 1, b.Micros*ceilDiv(n, b.Grain)
+	default:
+		exact := new(big.Rat).SetFrac(big.NewInt(b.Tokens), new(big.Int).Mul(big.NewInt(b.Micros), big.NewInt(n)))
+		rate := nearestBelow(exact)
+		share.Tokens, share.Micros = rate.Tokens, rate.Micros
+	}
+	if share.Tokens == 0 || !inBounds(share.Tokens, share.Micros) {
+		share.Tokens, share.Micros = 1, MaxNumber/2 // slower than any limit that NewTokenBucket takes
+	}
+	grains := grainsIn(share, maxFill, ceilDiv(MaxNumber, share.Grain))
+	share.Lowest = share.Burst - min(MaxNumber, grains*share.Grain)
+	return share
 }
 
 // grainsIn returns the whole grains gained in span microseconds, or most if they are more.
@@ -81,7 +113,7 @@ func grainsIn(b TokenBucket, span, most int64) int64 {
 	if whole > most/b.Tokens {
 		return most
 	}
-	return whole*b.Tokens + part*b.Tokens/b.Micros
+	return min(most, whole*b.Tokens+part*b.Tokens/b.Micros)
 }
 
 // Decide brings a state to now and says how long, in microseconds, cost must still wait: 0 when
@@ -129,7 +161,10 @@ func (b *TokenBucket) advance(s BucketState, now int64) BucketState {
 
 func (b *TokenBucket) wait(s BucketState, cost int64) int64 {
 	if cost > b.Burst {
-		return Never
+		if !b.Overdraw {
+			return Never
+		}
+		cost = b.Burst
 	}
 	if s.Tokens >= cost {
 		return 0

@@ -25,9 +25,23 @@ type Store interface {
 	Forget(ctx context.Context, charge limit.Charge) error
 }
 
-// Config holds what a Limiter is made of. Every field is required.
+// Tier knows what the store would deny for certain.
+type Tier interface {
+	// Deny reports whether the store would deny the charge at now, and its verdict then.
+	Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool)
+
+	// Observe takes over the store's answer to a charge of key, asked for at asOf or later.
+	Observe(asOf time.Time, key string, v *limit.Verdict)
+
+	// BeginCredit and EndCredit stand around a call that gives tokens back under key.
+	BeginCredit(key string)
+	EndCredit(asOf time.Time, key string)
+}
+
+// Config holds what a Limiter is made of. Every field but Tier is required.
 type Config struct {
 	Store    Store
+	Tier     Tier                // nil: every question goes to the store
 	Secret   func() limit.Secret // keys the hashes of attribute values; may change
 	Timeout  time.Duration       // from a request's arrival to the end of its wait for the store
 	Rules    *limit.Rules
@@ -37,6 +51,7 @@ type Config struct {
 // Limiter answers questions. It is safe for concurrent use.
 type Limiter struct {
 	store   Store
+	tier    Tier
 	secret  func() limit.Secret
 	timeout time.Duration
 	metrics *metrics
@@ -72,7 +87,7 @@ func New(cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limiter: register metrics: %w", err)
 	}
-	l := &Limiter{store: cfg.Store, secret: cfg.Secret, timeout: cfg.Timeout, metrics: m}
+	l := &Limiter{store: cfg.Store, tier: cfg.Tier, secret: cfg.Secret, timeout: cfg.Timeout, metrics: m}
 	l.scratch.New = func() any { return new(scratch) }
 	l.SetRules(cfg.Rules)
 	return l, nil
@@ -96,9 +111,9 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 	defer l.release(s)
 	for i := range queries {
 		decisions[i].Reset()
-		l.resolve(rules, s, &queries[i], &decisions[i])
+		l.resolve(rules, s, arrival, &queries[i], &decisions[i])
 	}
-	l.ask(ctx, s, arrival.Add(l.timeout))
+	l.ask(ctx, s, arrival)
 	elapsed := time.Since(arrival)
 	for i := range s.questions {
 		l.conclude(&s.questions[i])
@@ -116,8 +131,9 @@ func (l *Limiter) release(s *scratch) {
 }
 
 // resolve turns a query into charges, and moves those that can never pass behind those that the
-// store is asked: a shadow limit's are only reported, any other's decides at once.
-func (l *Limiter) resolve(rules *ruleSet, s *scratch, q *limit.Query, d *limit.Decision) {
+// store is asked: a shadow limit's are only reported, any other's decides at once. So does what
+// the local tier denies.
+func (l *Limiter) resolve(rules *ruleSet, s *scratch, now time.Time, q *limit.Query, d *limit.Decision) {
 	s.questions = append(s.questions, question{decision: d})
 	asked := &s.questions[len(s.questions)-1]
 	policy, err := rules.Find(q)
@@ -144,11 +160,31 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, q *limit.Query, d *limit.D
 	if denied || asked.sent == 0 {
 		asked.sent = 0
 		d.Tier = limit.TierLocal
+	} else if l.deniedLocally(now, asked) {
+		asked.sent, asked.charges = 0, nil
+		d.Tier = limit.TierLocal
 	}
 }
 
-// ask puts every open question to the store in one call.
-func (l *Limiter) ask(ctx context.Context, s *scratch, deadline time.Time) {
+// deniedLocally asks the local tier, and reports the verdicts of the limits that deny.
+func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
+	if l.tier == nil {
+		return false
+	}
+	for i := range q.charges {
+		c := &q.charges[i]
+		if c.Limit.Shadow {
+			continue
+		}
+		if v, denied := l.tier.Deny(now, c); denied {
+			q.decision.Verdicts = append(q.decision.Verdicts, v)
+		}
+	}
+	return len(q.decision.Verdicts) > 0
+}
+
+// ask puts every open question to the store in one call, and tells the local tier the answers.
+func (l *Limiter) ask(ctx context.Context, s *scratch, arrival time.Time) {
 	for i := range s.questions {
 		q := &s.questions[i]
 		if q.sent == 0 {
@@ -158,7 +194,7 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, deadline time.Time) {
 		if q.sent < len(charges) {
 			charges = possible(charges)
 		}
-		s.requests = append(s.requests, limit.Request{Charges: charges, Deadline: deadline})
+		s.requests = append(s.requests, limit.Request{Charges: charges, Deadline: arrival.Add(l.timeout)})
 		s.asked = append(s.asked, q.decision)
 	}
 	if len(s.requests) == 0 {
@@ -168,6 +204,18 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, deadline time.Time) {
 		for _, d := range s.asked {
 			d.Reset()
 			d.Err = err
+		}
+		return
+	}
+	if l.tier == nil {
+		return
+	}
+	for i, d := range s.asked {
+		if d.Err != nil || d.Degraded {
+			continue
+		}
+		for j := range d.Verdicts {
+			l.tier.Observe(arrival, s.requests[i].Charges[j].Key, &d.Verdicts[j])
 		}
 	}
 }
@@ -224,5 +272,11 @@ func (l *Limiter) Forget(ctx context.Context, name string, attributes limit.Attr
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	return l.store.Forget(ctx, charge)
+	if l.tier == nil {
+		return l.store.Forget(ctx, charge)
+	}
+	l.tier.BeginCredit(charge.Key)
+	err = l.store.Forget(ctx, charge)
+	l.tier.EndCredit(time.Now(), charge.Key)
+	return err
 }

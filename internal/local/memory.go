@@ -44,6 +44,11 @@ type state struct {
 	place  int   // in the heap
 }
 
+var entriesOpts = prometheus.GaugeOpts{
+	Name: "tidegate_local_entries",
+	Help: "Keys known in this process.",
+}
+
 // NewMemory returns an empty Memory. It is an error when a metric is already registered.
 func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	if cfg.MaxKeys <= 0 {
@@ -61,10 +66,7 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	if m.states, err = simplelru.NewLRU[string, *state](cfg.MaxKeys, nil); err != nil {
 		return nil, fmt.Errorf("local: make the store: %w", err)
 	}
-	entries := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "tidegate_local_entries",
-		Help: "Keys known in this process.",
-	}, func() float64 { return float64(m.Len()) })
+	entries := prometheus.NewGaugeFunc(entriesOpts, func() float64 { return float64(m.Len()) })
 	for _, c := range []prometheus.Collector{m.evictions, entries} {
 		if err := cfg.Registry.Register(c); err != nil {
 			return nil, fmt.Errorf("local: register metrics: %w", err)
@@ -82,7 +84,10 @@ func (m *Memory) Len() int {
 
 // now returns the time in µs since 1970, as the wall clock would show it had it never been set
 // since this Memory was made.
-func (m *Memory) now() int64 { return m.start.UnixMicro() + time.Since(m.start).Microseconds() }
+func (m *Memory) now() int64 { return m.at(time.Now()) }
+
+// at returns the same for a time of this process.
+func (m *Memory) at(t time.Time) int64 { return m.start.UnixMicro() + t.Sub(m.start).Microseconds() }
 
 // Decide decides requests in order, each in one atomic step, and fills decisions. It never fails.
 func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {

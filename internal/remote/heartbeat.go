@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +15,11 @@ import (
 // secretTTL is how long Redis keeps the shared secret without a heartbeat of any sidecar.
 const secretTTL = 30 * 24 * time.Hour
 
-// beat is the time between heartbeats.
-const beat = time.Second
+// beat is the time between heartbeats, nodeLife how long one counts.
+const (
+	beat     = time.Second
+	nodeLife = 5 * time.Second
+)
 
 // secret is the secret in use.
 type secret struct {
@@ -49,18 +53,33 @@ func (s *Store) Reachable() error {
 // the one that all sidecars on this Redis share; until Redis is reached, one of this process.
 func (s *Store) Secret() limit.Secret { return *s.secret.current.Load() }
 
-// Run sends a heartbeat every second until ctx ends, and logs when Redis is lost or found again.
-func (s *Store) Run(ctx context.Context) error {
+// Guard makes a call unless a circuit breaker is open, and counts how it ended.
+type Guard func(call func() error) error
+
+// Run sends a heartbeat through guard every second until ctx ends: it agrees on the secret, says
+// that this node is alive for each of limits, and counts the others. It logs when Redis is lost or
+// found again, and at the end takes this node out of the count.
+func (s *Store) Run(ctx context.Context, guard Guard, limits func() []*limit.Limit) error {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for {
-		s.note(s.heartbeat(ctx))
+		s.note(guard(func() error { return s.heartbeat(ctx, limits(), nodeLife) }))
 		select {
 		case <-ctx.Done():
-			return nil
+			return s.leave(context.WithoutCancel(ctx), limits())
 		case <-ticker.C:
 		}
 	}
+}
+
+// leave takes this node out of the count. A node that cannot is out of it within nodeLife.
+func (s *Store) leave(ctx context.Context, limits []*limit.Limit) error {
+	if s.Reachable() == nil {
+		if err := s.heartbeat(ctx, limits, 0); err != nil {
+			s.cfg.Logger.Warn("this node could not be taken out of the count", slog.Any("error", err))
+		}
+	}
+	return nil
 }
 
 // note keeps the result of a heartbeat, and logs a change.
@@ -68,19 +87,29 @@ func (s *Store) note(err error) {
 	before := s.health.last.Swap(&err)
 	switch {
 	case err != nil && (before == nil || *before == nil):
-		s.cfg.Logger.Error("redis is away", slog.String("addr", s.cfg.Addr), slog.String("kind", string(failureOf(err))), slog.Any("error", err))
+		s.cfg.Logger.Error("redis is away", slog.String("addr", s.cfg.Addr), slog.Any("error", err))
 	case err == nil && (before == nil || *before != nil):
 		s.cfg.Logger.Info("redis is reached", slog.String("addr", s.cfg.Addr))
 	}
 }
 
-// heartbeat asks whether Redis is there, and agrees on the secret: the first sidecar sets its
-// own, all take over what is there.
-func (s *Store) heartbeat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(s.cfg.Timeout, 50*time.Millisecond))
+func (s *Store) heartbeat(ctx context.Context, limits []*limit.Limit, life time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
+	if err := s.agree(ctx); err != nil {
+		return s.failed(err, false)
+	}
+	if err := s.count(ctx, limits, life); err != nil {
+		return s.failed(err, false)
+	}
+	return nil
+}
+
+// agree makes the shared secret this node's: the first sidecar sets its own, all take over what
+// is there.
+func (s *Store) agree(ctx context.Context) error {
 	if s.secret.fixed {
-		return s.client.Ping(ctx).Err()
+		return nil
 	}
 	key := s.cfg.KeyPrefix + ":{~secret}:current"
 	pipe := s.client.Pipeline()
@@ -95,4 +124,41 @@ func (s *Store) heartbeat(ctx context.Context) error {
 		s.secret.current.Store(&agreed)
 	}
 	return nil
+}
+
+// limitsPerBeat is how many limits one call counts at most, to keep it short in Redis.
+const limitsPerBeat = 100
+
+// count says that this node is alive, and keeps how many share each limit.
+func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Duration) error {
+	nodes := make(map[string]int, len(limits))
+	most := 0
+	for chunk := range slices.Chunk(limits, limitsPerBeat) {
+		keys := make([]string, len(chunk))
+		for i, l := range chunk {
+			keys[i] = s.cfg.KeyPrefix + ":{~nodes}:" + l.ID()
+		}
+		counts, err := s.beat.Run(ctx, s.client, keys, s.node, life.Microseconds()).Int64Slice()
+		if err != nil {
+			return err
+		}
+		for i, n := range counts {
+			nodes[chunk[i].ID()] = int(n)
+			most = max(most, int(n))
+		}
+	}
+	if life > 0 {
+		s.nodes.Store(&nodes)
+		s.metrics.nodes.Set(float64(most))
+	}
+	return nil
+}
+
+// Nodes returns how many nodes shared the limit at the last heartbeat that reached Redis; 0 when
+// none has.
+func (s *Store) Nodes(l *limit.Limit) int {
+	if nodes := s.nodes.Load(); nodes != nil {
+		return (*nodes)[l.ID()]
+	}
+	return 0
 }

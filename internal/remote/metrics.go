@@ -12,6 +12,7 @@ type metrics struct {
 	errors    *prometheus.CounterVec
 	ambiguous prometheus.Counter
 	expired   prometheus.Counter
+	nodes     prometheus.Gauge
 }
 
 func newMetrics(registry prometheus.Registerer, skew func() time.Duration) (*metrics, error) {
@@ -38,11 +39,15 @@ func newMetrics(registry prometheus.Registerer, skew func() time.Duration) (*met
 			Help: "Requests that reached Redis after their deadline and were charged nothing.",
 		}),
 	}
+	m.nodes = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tidegate_nodes",
+		Help: "Live nodes that share this node's limits; the most of any limit.",
+	})
 	clockSkew := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "tidegate_redis_clock_skew_seconds",
 		Help: "How far Redis's clock is ahead of this machine's.",
 	}, func() float64 { return skew().Seconds() })
-	for _, c := range []prometheus.Collector{m.calls, m.duration, m.errors, m.ambiguous, m.expired, clockSkew} {
+	for _, c := range []prometheus.Collector{m.calls, m.duration, m.errors, m.ambiguous, m.expired, m.nodes, clockSkew} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

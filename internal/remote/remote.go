@@ -5,11 +5,13 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +43,9 @@ type Store struct {
 	clock   clock
 	secret  secret
 	health  health
+	beat    *redis.Script
+	node    string                         // names this process in the count of nodes
+	nodes   atomic.Pointer[map[string]int] // limit ID → nodes
 	metrics *metrics
 	calls   sync.Pool // of *call
 }
@@ -48,7 +53,7 @@ type Store struct {
 // New returns a Store. It is an error when a metric is already registered.
 func New(cfg Config) (*Store, error) {
 	text := lua.Decide()
-	s := &Store{cfg: cfg, text: text, hash: redis.NewScript(text).Hash()}
+	s := &Store{cfg: cfg, text: text, hash: redis.NewScript(text).Hash(), beat: redis.NewScript(lua.Heartbeat()), node: rand.Text()}
 	s.calls.New = func() any { return new(call) }
 	s.secret.init(cfg.Secret)
 	m, err := newMetrics(cfg.Registry, s.clock.skew)

@@ -45,6 +45,11 @@ func newBench(t *testing.T, cfg remote.Config) *bench {
 	return b
 }
 
+// direct is a Guard without a breaker.
+func direct(call func() error) error { return call() }
+
+func noLimits() []*limit.Limit { return nil }
+
 // hourly is a limit of one token an hour over the given burst: nothing refills in a test.
 func hourly(name string, burst int64, state limit.StateForm) *limit.Limit {
 	bucket, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: 3_600_000_000}, burst, burst)
@@ -348,6 +353,9 @@ func TestFailures(t *testing.T) {
 			if strings.EqualFold(command[0], "HELLO") {
 				return "*4\r\n" + redistest.Bulk("server") + redistest.Bulk("redis") + redistest.Bulk("version") + redistest.Bulk(version)
 			}
+			if strings.EqualFold(command[0], "TIME") {
+				return "*2\r\n" + redistest.Bulk("1780000000") + redistest.Bulk("0")
+			}
 			return "+OK\r\n"
 		}).Addr()
 	}
@@ -504,7 +512,7 @@ func TestSecretIsShared(t *testing.T) {
 	for range 4 {
 		b := newBench(t, remote.Config{Addr: server.Addr()})
 		stores = append(stores, b)
-		group.Go(func() { b.store.Run(ctx) })
+		group.Go(func() { b.store.Run(ctx, direct, noLimits) })
 	}
 	agreed := func() bool {
 		for _, b := range stores {

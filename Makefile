@@ -1,0 +1,57 @@
+# `make` alone lists the targets. `run`, `build` and `lint` need Go and make; what the
+# tests need besides is installed by scripts/install-test-deps.
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE    ?= tidegate:$(VERSION)
+FUZZTIME ?= 1m
+
+# VCS stamping fails in a checkout owned by someone else; the version is set by -X anyway.
+BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
+# The race detector needs cgo, whatever the environment says.
+RACE_TEST = CGO_ENABLED=1 go test -race
+# The gofmt of the very Go that builds; it need not be in PATH.
+GOFMT = "$$(go env GOROOT)/bin/gofmt"
+SHELL_SCRIPTS = .ci/run $(wildcard scripts/*)
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test test-all lint fuzz cover docker clean test-deps
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: build ## Build the sidecar and serve the built-in example (needs only Go)
+	@bin/sidecar serve
+
+build: ## Build bin/sidecar, static and stripped
+	CGO_ENABLED=0 go build $(BUILD_FLAGS) -o bin/sidecar ./cmd/sidecar
+
+test: test-deps ## Run the tests with the race detector, long ones in their short form
+	$(RACE_TEST) -short -timeout 9m ./...
+
+test-all: test-deps ## Run the tests with the race detector, the long forms too
+	$(RACE_TEST) -timeout 60m ./...
+
+lint: ## Check format, vet, staticcheck, import directions, Lua and shell syntax
+	@files=$$($(GOFMT) -l .) && if [ -n "$$files" ]; then echo "gofmt would change:" && echo "$$files" && exit 1; fi
+	go vet ./...
+	go tool staticcheck ./...
+	go test -count=1 ./internal/arch
+	@for file in $(SHELL_SCRIPTS); do \
+		"$$(sed -n '1s/^#!.*[ /]//p' "$$file")" -n "$$file" || exit 1; \
+	done
+
+fuzz: ## Run every fuzz target for FUZZTIME (default 1m) each, up to the first finding
+	@scripts/fuzz $(FUZZTIME)
+
+cover: test-deps ## Report how much of the code the short tests run, in cover.out too
+	go test -short -timeout 9m -coverpkg=./... -coverprofile=cover.out ./...
+	go tool cover -func=cover.out | tail -n 1
+
+docker: ## Build the container image
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+clean: ## Remove what the other targets left
+	rm -rf bin cover.out
+
+test-deps:
+	@scripts/install-test-deps

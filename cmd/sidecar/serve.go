@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidegate/tidegate/internal/admin"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/httpapi"
+	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/limiter"
+	"github.com/tidegate/tidegate/internal/remote"
+)
+
+const serveHelp = `Usage: sidecar serve [--config FILE]
+
+Answers requests until SIGTERM or SIGINT, then answers what is under way and exits 0. A second
+signal ends it at once. Logs go to stderr as JSON, one object a line.
+
+Flags:
+`
+
+func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var file string
+	flags := newFlags("serve")
+	flags.StringVar(&file, "config", "", "the config `FILE`; without one, the built-in example is served")
+	others, err := parse(flags, serveHelp, args, stdout)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		return usageError("serve takes no arguments; the config is --config FILE")
+	}
+	cfg, err := loadConfig(file, stderr)
+	if err != nil {
+		return err
+	}
+	logger := slog.New(slog.NewJSONHandler(stderr, nil))
+	remote.LogTo(logger)
+	s, err := newSidecar(cfg, file, logger)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.logStart()
+	if file == "" {
+		fmt.Fprint(stdout, s.greeting())
+	}
+	if err := s.run(ctx); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// sidecar is everything that serves, with its listeners open.
+type sidecar struct {
+	cfg      *config.Config
+	source   string // of cfg
+	loadedAt time.Time
+	build    admin.Build
+	logger   *slog.Logger
+	store    *store
+	limits   *limiter.Limiter
+	api      *httpapi.Server
+	plane    *admin.Server
+	admin    net.Listener
+	metrics  net.Listener // nil: none
+}
+
+// newSidecar puts the parts together and opens the listeners. On an error nothing is left open.
+func newSidecar(cfg *config.Config, file string, logger *slog.Logger) (*sidecar, error) {
+	s := &sidecar{cfg: cfg, source: builtIn, loadedAt: time.Now().UTC(), build: buildOf(), logger: logger}
+	if file != "" {
+		s.source = file
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var err error
+	if s.store, err = openStore(cfg, registry, logger); err != nil {
+		return nil, err
+	}
+	questions, err := limiter.New(limiter.Config{
+		Store:    s.store,
+		Tier:     s.store.tier,
+		Secret:   s.store.secret,
+		Timeout:  s.store.timeout,
+		Rules:    cfg.Rules,
+		Registry: registry,
+	})
+	if err == nil {
+		s.limits = questions
+		err = s.listen(questions)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.store.close())
+	}
+	_, adminWait := s.waits()
+	s.plane = admin.New(admin.Config{
+		Listener:        s.admin,
+		MetricsListener: s.metrics,
+		Gatherer:        registry,
+		Limits:          questions,
+		Health:          s.health,
+		Build:           s.build,
+		Logger:          logger,
+		ShutdownTimeout: adminWait,
+	})
+	return s, nil
+}
+
+// waits divides the time for a shutdown: most of it is for the requests under way, the rest for
+// the admin plane, which goes after them.
+func (s *sidecar) waits() (api, adminPlane time.Duration) {
+	adminPlane = min(time.Second, s.cfg.ShutdownTimeout/10)
+	return s.cfg.ShutdownTimeout - adminPlane, adminPlane
+}
+
+// listen opens every listener, or none.
+func (s *sidecar) listen(questions *limiter.Limiter) (err error) {
+	apiWait, _ := s.waits()
+	s.api = httpapi.New(httpapi.Config{
+		Limiter:         questions,
+		Address:         s.cfg.Listen.HTTP,
+		Unix:            s.cfg.Listen.Unix,
+		UnixMode:        s.cfg.Listen.UnixMode,
+		Logger:          s.logger,
+		Headers:         httpapi.Draft11, // config takes no other style
+		XRateLimit:      s.cfg.Headers.XRateLimit,
+		ShutdownTimeout: apiWait,
+	})
+	if err := s.api.Listen(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			s.api.Close()
+		}
+	}()
+	if s.admin, err = net.Listen("tcp", s.cfg.Listen.Admin); err != nil {
+		return fmt.Errorf("listen.admin: %w", err)
+	}
+	if s.cfg.Listen.Metrics == "" {
+		return nil
+	}
+	if s.metrics, err = net.Listen("tcp", s.cfg.Listen.Metrics); err != nil {
+		return errors.Join(fmt.Errorf("listen.metrics: %w", err), s.admin.Close())
+	}
+	return nil
+}
+
+// run serves until ctx ends or a part fails. Then it stops one part after the other: not ready,
+// requests under way answered, the admin plane, the store. No part lives on ctx itself, which
+// would cancel the very requests that are to be answered.
+func (s *sidecar) run(ctx context.Context) error {
+	group, failed := errgroup.WithContext(context.WithoutCancel(ctx))
+	apiCtx, stopAPI := context.WithCancel(context.Background())
+	adminCtx, stopAdmin := context.WithCancel(context.Background())
+	storeCtx, stopStore := context.WithCancel(context.Background())
+	group.Go(func() error {
+		defer stopAdmin()
+		return s.api.Run(apiCtx)
+	})
+	group.Go(func() error {
+		defer stopStore()
+		return s.plane.Run(adminCtx)
+	})
+	group.Go(func() error { return s.store.run(storeCtx, func() []*limit.Limit { return s.limits.Rules().Limits }) })
+	group.Go(func() error {
+		defer stopAPI()
+		select {
+		case <-ctx.Done():
+		case <-failed.Done():
+		}
+		s.plane.Drain()
+		s.logger.Info("shutting down", "within", s.cfg.ShutdownTimeout.String())
+		return nil
+	})
+	err := errors.Join(group.Wait(), s.store.close())
+	if err == nil {
+		s.logger.Info("stopped")
+	}
+	return err
+}
+
+// health is the detail of /readyz.
+func (s *sidecar) health() admin.Health {
+	return admin.Health{
+		Store: s.store.health(),
+		Config: admin.ConfigHealth{
+			Source:   s.source,
+			LoadedAt: s.loadedAt,
+			Limits:   len(s.cfg.Rules.Limits),
+			Policies: len(s.cfg.Rules.Policies),
+		},
+	}
+}
+
+// logStart logs the one line of a start, with the addresses as they are.
+func (s *sidecar) logStart() {
+	for _, warning := range s.cfg.Warnings {
+		s.logger.Warn("config", "warning", warning.String())
+	}
+	attrs := []any{"version", s.build.Version, "config", s.source, "store", s.store.health().Kind,
+		"limits", len(s.cfg.Rules.Limits), "policies", len(s.cfg.Rules.Policies)}
+	for _, addr := range s.api.Addrs() {
+		name := "http"
+		if addr.Network() == "unix" {
+			name = "unix"
+		}
+		attrs = append(attrs, name, addr.String())
+	}
+	attrs = append(attrs, "admin", s.admin.Addr().String())
+	if s.metrics != nil {
+		attrs = append(attrs, "metrics", s.metrics.Addr().String())
+	}
+	s.logger.Info("listening", attrs...)
+}

@@ -1,0 +1,75 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tidegate/tidegate/internal/config"
+)
+
+// checkPositions fails the test unless err is a list of problems, one line each, in the order of
+// their positions, which are all inside data.
+func checkPositions(t *testing.T, err error, data []byte) {
+	t.Helper()
+	var problems config.Errors
+	if !errors.As(err, &problems) || len(problems) == 0 {
+		t.Fatalf("the error is a %T: %v", err, err)
+	}
+	normal := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(string(data), "\uFEFF"))
+	lines := strings.Split(normal, "\n")
+	var before config.Problem
+	for _, p := range problems {
+		if p.Line < 1 || p.Line > len(lines) || p.Col < 1 || p.Col > utf8.RuneCountInString(lines[p.Line-1])+1 {
+			t.Errorf("%v: outside the file", p)
+		}
+		if p.Line < before.Line || p.Line == before.Line && p.Col < before.Col {
+			t.Errorf("%v comes after %v", p, before)
+		}
+		if strings.ContainsFunc(p.Text, func(r rune) bool { return !unicode.IsPrint(r) }) || !strings.Contains(p.Text, ": ") {
+			t.Errorf("%v: is no line that says what, and what to write instead", p)
+		}
+		before = p
+	}
+}
+
+// FuzzParse looks for a file that makes Parse panic, or that is refused without a place in it.
+func FuzzParse(f *testing.F) {
+	f.Add(config.BuiltinYAML)
+	folders := []string{"good", "bad"}
+	for _, folder := range folders {
+		entries, err := os.ReadDir("testdata/" + folder)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, entry := range entries {
+			data, err := os.ReadFile("testdata/" + folder + "/" + entry.Name())
+			if err != nil {
+				f.Fatal(err)
+			}
+			if strings.HasSuffix(entry.Name(), ".yaml") {
+				f.Add(data)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse("fuzz.yaml", data)
+		if err != nil {
+			checkPositions(t, err, data)
+			return
+		}
+		var text strings.Builder
+		c.Describe(&text)
+		if len(c.Rules.Limits) == 0 || text.Len() == 0 {
+			t.Error("a config without a limit was accepted")
+		}
+		for _, l := range c.Rules.Limits {
+			if b := l.Settings.Bucket; b.Burst < 0 || b.Initial > b.Burst || l.Name == "" || l.Unit == "" {
+				t.Errorf("limit %+v was accepted", l)
+			}
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// limitEntry is one entry of limits.
+type limitEntry struct {
+	limit   limit.Limit
+	at      pos
+	cost    setting[int64] // default_cost
+	written writtenLimit
+}
+
+// writtenLimit is what a file says of a limit's numbers, for people to read.
+type writtenLimit struct {
+	bucket    bucket
+	overrides []writtenOverride // beside Limit.Overrides
+}
+
+// attributes returns the names of the attributes that the limit reads.
+func (l *limitEntry) attributes() []string {
+	names := slices.Clone(l.limit.Key)
+	for _, m := range l.limit.When {
+		names = append(names, m.Attribute)
+	}
+	for _, o := range l.limit.Overrides {
+		for _, m := range o.When {
+			names = append(names, m.Attribute)
+		}
+	}
+	return names
+}
+
+// readLimits reads the limits, each with onFailure where it names no policy of its own.
+func readLimits(root *mapping, onFailure limit.FailurePolicy) []*limitEntry {
+	v, ok := root.get("limits")
+	if !ok {
+		if root.lacks("limits") {
+			root.src.refuse(root.at, "limits is missing: write at least one limit")
+		}
+		return nil
+	}
+	items, ok := v.list()
+	if ok && len(items) == 0 {
+		v.src.refuse(v.at, "limits is empty: write at least one limit")
+	}
+	var limits []*limitEntry
+	lines := map[string]int{} // the name of each limit → its line
+	for _, item := range items {
+		m, ok := item.mapping()
+		if !ok {
+			continue
+		}
+		l := &limitEntry{at: m.at}
+		l.limit.OnRedisFailure = onFailure
+		l.read(m)
+		if line, twice := lines[l.limit.Name]; twice && l.limit.Name != "" {
+			m.src.refuse(m.placeOf("name"), "limit %s is there twice, first in line %d: give each its own name", shown(l.limit.Name), line)
+			continue
+		}
+		lines[l.limit.Name] = m.placeOf("name").line
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+func (l *limitEntry) read(m *mapping) {
+	before := len(m.src.problems)
+	l.limit.Unit = limit.RequestsUnit
+	read(m, "name", func(v value) (string, bool) { return v.ident("a limit", "per-user") }, &l.limit.Name)
+	read(m, "algorithm", algorithm, &l.limit.Algorithm)
+	read(m, "unit", func(v value) (string, bool) { return v.ident("a unit", "tokens") }, &l.limit.Unit)
+	readSetting(m, "default_cost", value.whole, &l.cost)
+	l.readState(m)
+	l.readKey(m)
+	l.readFailure(m)
+	if v, ok := m.get("when"); ok {
+		l.limit.When = readWhen(v)
+	}
+	own := readBucket(m)
+	overrides, hasOverrides := m.get("overrides")
+	m.later("limit", "window", "period", "timezone", "capacity", "ttl", "max_wait_ms")
+	if m.lacks("name") {
+		m.src.refuse(m.at, "a limit has no name: write name: per-user")
+	}
+	algorithmKnown := l.limit.Algorithm != 0 || !m.has("algorithm")
+	if algorithmKnown && m.lacks("rate") && m.lacks("refill") {
+		m.src.refuse(m.at, "a limit has neither rate nor refill: write rate: 100/s, or refill: {every: 100ms, tokens: 10}")
+	}
+	m.close()
+	l.limit.Algorithm = limit.TokenBucketAlgorithm
+	l.written.bucket = own
+	l.limit.DefaultCost = l.cost.val
+	if !l.cost.set() && l.limit.Unit == limit.RequestsUnit {
+		l.limit.DefaultCost = 1
+	}
+	sound := len(m.src.problems) == before
+	if sound {
+		l.build(m)
+	}
+	if hasOverrides {
+		l.readOverrides(overrides, sound)
+	}
+}
+
+// build makes the limit's own settings of its numbers.
+func (l *limitEntry) build(m *mapping) {
+	b := l.written.bucket
+	b.warnRounded(m.src)
+	built, ok := b.build(m.src, b.burst.at, b.rate.at, b.refill.at)
+	if ok && l.deniesDefault(b) {
+		m.src.refuse(first([]pos{l.cost.at, b.burst.at, m.at}), "default_cost of %d is above the burst of %d, so a request without a cost never passes: raise the burst or lower default_cost",
+			l.limit.DefaultCost, b.capacity())
+	}
+	l.limit.Settings.Bucket = built
+}
+
+// deniesDefault reports whether b can never pass a request that names no cost, though it is not
+// there to let nothing pass.
+func (l *limitEntry) deniesDefault(b bucket) bool {
+	return !b.passesNothing() && l.limit.DefaultCost > b.capacity()
+}
+
+func (b bucket) warnRounded(src *source) {
+	if b.rate.set() && b.rate.val.Rounded {
+		src.warn(b.rate.at, "rate %s was rounded down to %s: numbers stay below 2^53", b.rate.val.text, b.rate.val.Rate)
+	}
+}
+
+func (l *limitEntry) readState(m *mapping) {
+	read(m, "state", func(v value) (limit.StateForm, bool) {
+		word, ok := v.choice([]string{limit.HashState.String(), limit.StringState.String()})
+		if word == limit.StringState.String() {
+			return limit.StringState, ok
+		}
+		return limit.HashState, ok
+	}, &l.limit.State)
+	if v, ok := m.get("mode"); ok {
+		v.choice([]string{"strict"}, "leased")
+	}
+}
+
+// readKey reads key, and colocate, which must be part of it.
+func (l *limitEntry) readKey(m *mapping) {
+	keyRead := !m.has("key")
+	if v, ok := m.get("key"); ok {
+		l.limit.Key, keyRead = v.attributes()
+	}
+	v, ok := m.get("colocate")
+	if !ok {
+		return
+	}
+	names, places, ok := v.words()
+	if ok && len(names) == 0 {
+		v.src.refuse(v.at, "colocate is empty: name an attribute of key, or leave colocate out")
+	}
+	for i, name := range names {
+		if keyRead && !slices.Contains(l.limit.Key, name) {
+			v.src.refuse(places[i], "colocate names %s, which is not part of key: add it to key, or name one of key", shown(name))
+		}
+	}
+	l.limit.Colocate = names
+}
+
+// attributes reads a list of attribute names.
+func (v value) attributes() ([]string, bool) {
+	names, places, ok := v.words()
+	for i, name := range names {
+		refuseAttribute(v.src, places[i], name)
+	}
+	return names, ok
+}
+
+// readFailure reads what holds while Redis is away, and whether the limit is a shadow.
+func (l *limitEntry) readFailure(m *mapping) {
+	var own setting[limit.FailurePolicy]
+	readSetting(m, "on_redis_failure", failurePolicy, &own)
+	read(m, "shadow", value.flag, &l.limit.Shadow)
+	if !own.set() {
+		return
+	}
+	l.limit.OnRedisFailure = own.val
+	if l.limit.Shadow && own.val == limit.FailClosed {
+		m.src.warn(own.at, "closed has no effect here: a shadow limit never refuses a request")
+	}
+}
+
+// readWhen reads attribute: glob pairs, at least one.
+func readWhen(v value) []limit.Match {
+	m, ok := v.mapping()
+	if !ok {
+		return nil
+	}
+	if len(m.entries) == 0 {
+		v.src.refuse(v.at, "when is empty: write attribute: glob, such as {model: \"gpt-*\"}")
+	}
+	var when []limit.Match
+	for _, e := range m.entries {
+		refuseAttribute(m.src, e.at, e.key)
+		if pattern, ok := e.value.glob(); ok {
+			when = append(when, limit.Match{Attribute: e.key, Pattern: pattern})
+		}
+	}
+	return when
+}
+
+// glob reads a pattern of limit.Glob.
+func (v value) glob() (string, bool) {
+	v.name = "the glob of " + v.name
+	pattern, ok := v.scalar("a text, such as \"gpt-*\"; for several values write an override each")
+	if !ok {
+		return "", false
+	}
+	plain := strings.ReplaceAll(pattern, `\\`, "")
+	if strings.HasSuffix(plain, `\`) {
+		v.src.refuse(v.at, `%s ends in a \ with nothing to make plain: write \\ for a backslash`, v.name)
+		return "", false
+	}
+	for _, special := range []string{"[", "{"} {
+		if i := strings.Index(plain, special); i == 0 || i > 0 && plain[i-1] != '\\' {
+			v.src.warn(v.at, `%s matches %s as it stands, for only *, ? and \ are special: write \%s if that is meant`, v.name, special, special)
+		}
+	}
+	return pattern, true
+}
+
+func algorithm(v value) (limit.Algorithm, bool) {
+	_, ok := v.choice([]string{limit.TokenBucketAlgorithm.String()},
+		"leaky_bucket", "leaky_bucket_log", "sliding_window", "sliding_window_log", "fixed_window", "concurrency", "paced_queue")
+	return limit.TokenBucketAlgorithm, ok
+}
+
+// ident reads a name of what: [a-z0-9][a-z0-9._-]{0,63}.
+func (v value) ident(what, example string) (string, bool) {
+	text, ok := v.scalar("a text, such as " + example)
+	if ok && !validIdent(text) {
+		v.src.refuseIdent(v.at, what, text, example)
+		return "", false
+	}
+	return text, ok
+}
+
+func (s *source) refuseIdent(at pos, what, text, example string) {
+	s.refuse(at, "%s cannot be named %s: write 1 to 64 of a-z, 0-9, dot, _ and -, beginning with a letter or digit, such as %s", what, shown(text), example)
+}
+
+func validIdent(text string) bool {
+	const first = "abcdefghijklmnopqrstuvwxyz0123456789"
+	return text != "" && len(text) <= 64 && strings.ContainsRune(first, rune(text[0])) && strings.Trim(text, first+"._-") == ""
+}

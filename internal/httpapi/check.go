@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/go-faster/jx"
+	"github.com/valyala/fasthttp"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// exchange is the memory of one request.
+type exchange struct {
+	parser    parser
+	queries   []limit.Query
+	decisions []limit.Decision
+	answer    jx.Writer
+	header    []byte
+}
+
+// release forgets the client's data and keeps the memory for the next request.
+func (s *Server) release(x *exchange) {
+	for i := range x.queries {
+		q := &x.queries[i]
+		clear(q.Attributes)
+		clear(q.Costs)
+		q.Reset()
+	}
+	x.answer.Buf = x.answer.Buf[:0]
+	s.exchanges.Put(x)
+}
+
+// grow makes room for n queries and their decisions.
+func (x *exchange) grow(n int) {
+	x.queries = slices.Grow(x.queries[:0], n)[:n]
+	x.decisions = slices.Grow(x.decisions[:0], n)[:n]
+}
+
+// check answers POST /v1/check.
+func (s *Server) check(ctx context.Context, arrival time.Time, rc *fasthttp.RequestCtx) {
+	x := s.exchanges.Get().(*exchange)
+	switch err := x.parser.parse(rc.PostBody()); {
+	case err != nil:
+		s.fail(rc, err)
+	case x.parser.batch:
+		s.checkMany(ctx, arrival, rc, x)
+	default:
+		s.checkOne(ctx, arrival, rc, x)
+	}
+	s.release(x)
+}
+
+// checkOne answers the single question of x.
+func (s *Server) checkOne(ctx context.Context, arrival time.Time, rc *fasthttp.RequestCtx, x *exchange) {
+	x.grow(1)
+	x.parser.single.fill(string(x.parser.arena), &x.queries[0])
+	s.cfg.Limiter.Decide(ctx, arrival, x.queries, x.decisions)
+	d := &x.decisions[0]
+	if d.Err != nil {
+		s.fail(rc, d.Err)
+		return
+	}
+	s.answer(rc, x, d)
+	if !d.Allowed {
+		rc.SetStatusCode(fasthttp.StatusTooManyRequests)
+		x.header = setDenialHeaders(&rc.Response.Header, x.header, d)
+	}
+}
+
+// answer writes a decision's body and headers, with status 200.
+func (s *Server) answer(rc *fasthttp.RequestCtx, x *exchange, d *limit.Decision) {
+	x.header = s.setDecisionHeaders(&rc.Response.Header, x.header, d)
+	writeDecision(&x.answer, d)
+	rc.SetBody(x.answer.Buf)
+}
+
+// checkMany answers the questions of x, those that could be read, in one call of the limiter.
+func (s *Server) checkMany(ctx context.Context, arrival time.Time, rc *fasthttp.RequestCtx, x *exchange) {
+	checks, arena := x.parser.checks, string(x.parser.arena)
+	x.grow(len(checks))
+	asked := 0
+	for i := range checks {
+		if checks[i].err == nil {
+			checks[i].fill(arena, &x.queries[asked])
+			asked++
+		}
+	}
+	decisions := x.decisions[:asked]
+	s.cfg.Limiter.Decide(ctx, arrival, x.queries[:asked], decisions)
+	degraded := false
+	x.answer.RawStr(`{"decisions":[`)
+	for i := range checks {
+		if i > 0 {
+			x.answer.Comma()
+		}
+		err := checks[i].err
+		if err == nil {
+			d := &decisions[0]
+			decisions = decisions[1:]
+			degraded = degraded || d.Err == nil && d.Degraded
+			if err = d.Err; err == nil {
+				writeDecision(&x.answer, d)
+				continue
+			}
+		}
+		p := s.report(err)
+		p.write(&x.answer)
+	}
+	x.answer.RawStr(`]}`)
+	rc.SetContentTypeBytes(valueJSON)
+	rc.Response.Header.SetCanonical(headerCacheControl, valueNoStore)
+	if degraded {
+		rc.Response.Header.SetCanonical(headerDegraded, valueTrue)
+	}
+	rc.SetBody(x.answer.Buf)
+}

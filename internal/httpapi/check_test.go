@@ -1,0 +1,366 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+func TestCheckAnswers(t *testing.T) {
+	const (
+		userLeft2  = `{"name":"per-user","allowed":true,"limit":3,"remaining":2,"reset_after_ms":1000}`
+		tokensLeft = `{"name":"tokens","allowed":true,"limit":60000,"remaining":58800,"reset_after_ms":1200}`
+	)
+	tests := []struct {
+		name   string
+		body   string
+		status int
+		want   string
+	}{
+		{"policy", `{"policy":"chat","attributes":{"user":"u","tenant":"t"},"cost":{"requests":1,"tokens":1200}}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `,` + tokensLeft + `]}`},
+		{"no cost: one request, the default of other units", `{"policy":"chat","attributes":{"user":"u","tenant":"t"}}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 +
+				`,{"name":"tokens","allowed":true,"limit":60000,"remaining":59500,"reset_after_ms":500}]}`},
+		{"limit and key", `{"limit":"per-user","key":"u"}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `]}`},
+		{"limit and attributes", `{"limit":"per-user","attributes":{"user":"u"},"cost":1}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `]}`},
+		{"a number is in the limit's own unit", `{"limit":"tokens","key":"t","cost":1200}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + tokensLeft + `]}`},
+		{"a number is requests in a policy", `{"policy":"chat","attributes":{"user":"u","tenant":"t"},"cost":3}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[{"name":"per-user","allowed":true,"limit":3,"remaining":0,"reset_after_ms":3000},` +
+				`{"name":"tokens","allowed":true,"limit":60000,"remaining":59500,"reset_after_ms":500}]}`},
+		{"cost 0 asks only", `{"limit":"per-user","key":"u","cost":0}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[{"name":"per-user","allowed":true,"limit":3,"remaining":3,"reset_after_ms":0}]}`},
+		{"no limit applies", `{"policy":"gpt-only","attributes":{"user":"u","model":"other"}}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"local","limits":[]}`},
+		{"never", `{"limit":"per-user","key":"u","cost":4}`, 429,
+			`{"allowed":false,"never":true,"degraded":false,"tier":"local","limits":[{"name":"per-user","allowed":false,"limit":3,"never":true}]}`},
+		{"a limit of 0", `{"limit":"closed","key":"u"}`, 429,
+			`{"allowed":false,"never":true,"degraded":false,"tier":"local","limits":[{"name":"closed","allowed":false,"limit":0,"remaining":0,"never":true,"reset_after_ms":0}]}`},
+		{"what this version has not, but switched off", `{"limit":"per-user","key":"u","ticket":false,"max_wait_ms":0}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `]}`},
+		{"white space", " {\n\"limit\" :\t\"per-user\" , \"key\" : \"u\" }\r\n", 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `]}`},
+		{"an escaped name", `{"limi\u0074":"per\u002duser","attributes":{"us\u0065r":"u"}}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `]}`},
+		{"empty objects", `{"limit":"all","attributes":{},"cost":{}}`, 200,
+			`{"allowed":true,"degraded":false,"tier":"redis","limits":[{"name":"all","allowed":true,"limit":1000000,"remaining":999999,"reset_after_ms":1}]}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t, nil)
+			got := s.check(t, tt.body)
+			if got.status != tt.status || got.body != tt.want {
+				t.Errorf("got %s\nwant %d %s", got, tt.status, tt.want)
+			}
+			wantHeaders(t, got.header, map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store", "Server": ""})
+		})
+	}
+}
+
+func TestCheckDenies(t *testing.T) {
+	s := start(t, nil)
+	const ask = `{"policy":"chat","attributes":{"user":"u","tenant":"t"}}`
+	for range 3 {
+		s.check(t, ask)
+	}
+	s.store.advance(500*time.Microsecond + time.Microsecond)
+	got := s.check(t, ask)
+	want := `{"allowed":false,"retry_after_ms":1000,"degraded":false,"tier":"redis","limits":[` +
+		`{"name":"per-user","allowed":false,"limit":3,"remaining":0,"retry_after_ms":1000,"reset_after_ms":3000},` +
+		`{"name":"tokens","allowed":true,"limit":60000,"remaining":58500,"reset_after_ms":1500}]}`
+	if got.status != 429 || got.body != want {
+		t.Errorf("got %s\nwant 429 %s", got, want)
+	}
+	wantHeaders(t, got.header, map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"})
+}
+
+func TestCheckShadow(t *testing.T) {
+	s := start(t, nil)
+	const ask = `{"policy":"shadowed","attributes":{"user":"u"}}`
+	s.check(t, ask)
+	got := s.check(t, ask)
+	want := `{"allowed":true,"degraded":false,"tier":"redis","limits":[` +
+		`{"name":"per-user","allowed":true,"limit":3,"remaining":1,"reset_after_ms":2000},` +
+		`{"name":"watch","allowed":false,"limit":1,"remaining":0,"retry_after_ms":3600000,"reset_after_ms":3600000,"shadow":true}]}`
+	if got.status != 200 || got.body != want {
+		t.Errorf("got %s\nwant 200 %s", got, want)
+	}
+	wantHeaders(t, got.header, map[string]string{
+		"RateLimit-Policy": `"per-user";q=3;w=3`, "RateLimit": `"per-user";r=1;t=2`, "Retry-After": "", "X-RateLimit-Limit": "",
+	})
+}
+
+// A debt is no negative rest, what is not known is not told, and a fallback says so.
+func TestCheckTellsOnlyWhatIsTrue(t *testing.T) {
+	s := start(t, nil)
+	s.store.change = func(d *limit.Decision) {
+		d.Degraded, d.Tier = true, limit.TierFallback
+		d.Verdicts[0].Remaining = -20
+		d.Verdicts[1].Known = false
+	}
+	got := s.check(t, `{"policy":"chat","attributes":{"user":"u","tenant":"t"}}`)
+	want := `{"allowed":true,"degraded":true,"tier":"fallback","limits":[` +
+		`{"name":"per-user","allowed":true,"limit":3,"remaining":0,"reset_after_ms":1000},{"name":"tokens","allowed":true,"limit":60000}]}`
+	if got.status != 200 || got.body != want {
+		t.Errorf("got %s\nwant 200 %s", got, want)
+	}
+	wantHeaders(t, got.header, map[string]string{
+		"X-Tidegate-Degraded": "true", "RateLimit-Policy": `"per-user";q=3;w=3, "tokens";q=60000;w=60`, "RateLimit": `"per-user";r=0;t=1`,
+	})
+}
+
+// Whatever a store says, nobody who is denied is told to wait for nothing.
+func TestDeniedWithoutAWait(t *testing.T) {
+	s := start(t, nil)
+	s.store.change = func(d *limit.Decision) { d.Verdicts[0].Allowed = false }
+	got := s.check(t, `{"limit":"per-user","key":"u"}`)
+	want := `{"allowed":false,"retry_after_ms":1,"degraded":false,"tier":"redis","limits":[` +
+		`{"name":"per-user","allowed":false,"limit":3,"remaining":2,"retry_after_ms":1,"reset_after_ms":1000}]}`
+	if got.status != 429 || got.body != want {
+		t.Errorf("got %s\nwant 429 %s", got, want)
+	}
+	wantHeaders(t, got.header, map[string]string{"Retry-After": "1", "Retry-After-Ms": "1"})
+}
+
+func TestCheckRefuses(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	many := func(n int, format string) string {
+		var parts []string
+		for i := range n {
+			parts = append(parts, fmt.Sprintf(format, i))
+		}
+		return strings.Join(parts, ",")
+	}
+	tests := []struct {
+		name, body string
+		field      string
+		says       string // part of the detail
+	}{
+		{"nothing", ``, "", "empty"},
+		{"white space", ` `, "", "not one JSON object"},
+		{"no JSON", `limit=per-user`, "", "byte 1"},
+		{"cut off", `{"limit":"per-user","key":"u`, "", "byte"},
+		{"cut off after a value", `{"limit":"per-user"`, "", "byte"},
+		{"a comma too many", `{"limit":"per-user","key":"u",}`, "", "byte 31"},
+		{"a byte order mark", "\ufeff{}", "", "byte 1"},
+		{"trailing data", `{"limit":"per-user","key":"u"} {}`, "", "byte 32"},
+		{"trailing letters", `{"limit":"per-user","key":"u"}x`, "", "byte 31"},
+		{"an array", `[]`, "", "must be a JSON object"},
+		{"a string", `"limit"`, "", "must be a JSON object"},
+		{"null", `null`, "", "must be a JSON object"},
+		{"not UTF-8", "{\"limit\":\"per-user\",\"key\":\"\xff\"}", "", "UTF-8"},
+		{"half a surrogate", `{"limit":"per-user","key":"\ud800"}`, "", "surrogate"},
+		{"the other half", `{"limit":"per-user","key":"\udfff"}`, "", "surrogate"},
+		{"two first halves", `{"limit":"per-user","key":"\ud83d\ud83d"}`, "", "surrogate"},
+		{"half a surrogate in a name", `{"limit":"pair","attributes":{"user":"u","\udc00":"x"}}`, "", "surrogate"},
+		{"a control character", "{\"limit\":\"per-user\",\"key\":\"a\nb\"}", "", "byte"},
+		{"nothing named", `{}`, "policy", "missing"},
+		{"both named", `{"policy":"chat","limit":"per-user"}`, "limit", "one of the two"},
+		{"an empty policy", `{"policy":""}`, "policy", "empty"},
+		{"an empty limit", `{"limit":"","key":"u"}`, "limit", "empty"},
+		{"policy null", `{"policy":null}`, "policy", "must be a string"},
+		{"policy a number", `{"policy":7}`, "policy", "must be a string"},
+		{"limit an object", `{"limit":{}}`, "limit", "must be a string"},
+		{"key missing", `{"limit":"per-user"}`, "attributes.user", "missing"},
+		{"key null", `{"limit":"per-user","key":null}`, "key", "must be a string"},
+		{"key empty", `{"limit":"per-user","key":""}`, "key", "empty"},
+		{"key a number", `{"limit":"per-user","key":42}`, "key", "must be a string"},
+		{"key of two attributes", `{"limit":"pair","key":"u"}`, "key", "2 key attributes"},
+		{"key with a policy", `{"policy":"chat","key":"u"}`, "key", "goes with limit"},
+		{"key and its attribute", `{"limit":"per-user","key":"u","attributes":{"user":"u"}}`, "key", "already"},
+		{"attribute missing", `{"policy":"chat","attributes":{"user":"u"}}`, "attributes.tenant", "missing"},
+		{"attribute empty", `{"policy":"chat","attributes":{"user":"","tenant":"t"}}`, "attributes.user", "empty"},
+		{"attribute null", `{"policy":"chat","attributes":{"user":null,"tenant":"t"}}`, "attributes.user", "must be a string"},
+		{"attribute a number", `{"policy":"chat","attributes":{"user":42,"tenant":"t"}}`, "attributes.user", "must be a string"},
+		{"attribute an array", `{"policy":"chat","attributes":{"user":["u"],"tenant":"t"}}`, "attributes.user", "must be a string"},
+		{"attributes null", `{"policy":"chat","attributes":null}`, "attributes", "object of strings"},
+		{"attributes an array", `{"policy":"chat","attributes":["user","u"]}`, "attributes", "object of strings"},
+		{"attribute without a name", `{"policy":"chat","attributes":{"":"u"}}`, "attributes", "empty name"},
+		{"attribute twice", `{"policy":"chat","attributes":{"user":"u","tenant":"t","user":"v"}}`, "attributes.user", "given twice"},
+		{"attribute twice, once escaped", `{"policy":"chat","attributes":{"user":"u","us\u0065r":"v"}}`, "attributes.user", "given twice"},
+		{"65 attributes", `{"policy":"chat","attributes":{` + many(65, `"a%d":"x"`) + `}}`, "attributes", "more than 64"},
+		{"field twice", `{"limit":"per-user","key":"u","limit":"per-user"}`, "limit", "given twice"},
+		{"field twice, once escaped", `{"limit":"per-user","key":"u","\u006cimit":"x"}`, "limit", "given twice"},
+		{"unknown field", `{"limit":"per-user","user":"u"}`, "user", "an attribute goes inside attributes"},
+		{"unknown field, close to one", `{"polcy":"chat"}`, "polcy", "did you mean policy?"},
+		{"unknown field, close to another", `{"limit":"per-user","costs":1}`, "costs", "did you mean cost?"},
+		{"fields have a case", `{"Limit":"per-user","key":"u"}`, "Limit", "did you mean limit?"},
+		{"an empty field", `{"":1}`, "", "unknown field"},
+		{"a long unknown field", `{"` + long + `":1}`, long[:200] + "…", "unknown field"},
+		{"cost a string", `{"limit":"per-user","key":"u","cost":"1"}`, "cost", "whole number"},
+		{"cost null", `{"limit":"per-user","key":"u","cost":null}`, "cost", "whole number"},
+		{"cost true", `{"limit":"per-user","key":"u","cost":true}`, "cost", "whole number"},
+		{"cost an array", `{"limit":"per-user","key":"u","cost":[1]}`, "cost", "whole number"},
+		{"cost negative", `{"limit":"per-user","key":"u","cost":-1}`, "cost", "negative"},
+		{"cost minus nothing", `{"limit":"per-user","key":"u","cost":-0}`, "cost", "negative"},
+		{"cost a fraction", `{"limit":"per-user","key":"u","cost":1.5}`, "cost", "without fraction"},
+		{"cost 1.0", `{"limit":"per-user","key":"u","cost":1.0}`, "cost", "without fraction"},
+		{"cost 1e3", `{"limit":"per-user","key":"u","cost":1e3}`, "cost", "without fraction or exponent"},
+		{"cost 1e999999999", `{"limit":"per-user","key":"u","cost":1e999999999}`, "cost", "without fraction or exponent"},
+		{"cost 2^53 + 1", `{"limit":"top","key":"u","cost":9007199254740993}`, "cost", "at most 9007199254740992"},
+		{"cost 2^63", `{"limit":"top","key":"u","cost":9223372036854775808}`, "cost", "at most"},
+		{"cost of 3000 digits", `{"limit":"top","key":"u","cost":1` + strings.Repeat("0", 3000) + `}`, "cost", "at most"},
+		{"cost 01", `{"limit":"per-user","key":"u","cost":01}`, "", "byte"},
+		{"cost +1", `{"limit":"per-user","key":"u","cost":+1}`, "", "byte"},
+		{"cost NaN", `{"limit":"per-user","key":"u","cost":NaN}`, "", "byte"},
+		{"unit a string", `{"policy":"chat","cost":{"tokens":"1"}}`, "cost.tokens", "whole number"},
+		{"unit null", `{"policy":"chat","cost":{"tokens":null}}`, "cost.tokens", "whole number"},
+		{"unit negative", `{"policy":"chat","cost":{"tokens":-5}}`, "cost.tokens", "negative"},
+		{"unit twice", `{"policy":"chat","cost":{"tokens":1,"tokens":2}}`, "cost.tokens", "given twice"},
+		{"unit that nobody counts", `{"policy":"chat","attributes":{"user":"u","tenant":"t"},"cost":{"tokns":1}}`, "cost.tokns", "tokens"},
+		{"65 units", `{"policy":"chat","cost":{` + many(65, `"u%d":1`) + `}}`, "cost", "more than 64"},
+		{"a ticket", `{"limit":"per-user","key":"u","ticket":true}`, "ticket", "this version"},
+		{"ticket a string", `{"limit":"per-user","key":"u","ticket":"no"}`, "ticket", "true or false"},
+		{"a request id", `{"limit":"per-user","key":"u","request_id":"r1"}`, "request_id", "this version"},
+		{"a wait", `{"limit":"per-user","key":"u","max_wait_ms":100}`, "max_wait_ms", "needs a leaky_bucket limit in the policy"},
+		{"a wait, a string", `{"limit":"per-user","key":"u","max_wait_ms":"100"}`, "max_wait_ms", "whole number"},
+		{"checks and more", `{"checks":[{"limit":"per-user","key":"u"}],"cost":1}`, "checks", "stands alone"},
+		{"more and checks", `{"policy":"chat","checks":[{"limit":"per-user","key":"u"}]}`, "checks", "stands alone"},
+		{"no checks", `{"checks":[]}`, "checks", "is empty"},
+		{"101 checks", `{"checks":[` + many(101, `{"limit":"all","cost":%d}`) + `]}`, "checks", "more than 100"},
+		{"checks null", `{"checks":null}`, "checks", "must be an array"},
+		{"checks twice", `{"checks":[{}],"checks":[{}]}`, "checks", "given twice"},
+		{"checks of broken JSON", `{"checks":[{"limit":"all"},{]}`, "", "byte"},
+		{"checks cut off", `{"checks":[{"limit":"all"}`, "", "byte"},
+		{"brackets without end", strings.Repeat("[", 60_000), "", ""},
+		{"deep checks", `{"checks":` + strings.Repeat("[", 30_000) + strings.Repeat("]", 30_000) + `}`, "", ""},
+	}
+	s := start(t, nil)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := s.check(t, tt.body)
+			wantProblem(t, got, 400, "invalid-request", tt.field)
+			if p := decode[problem](t, got.body); !strings.Contains(p.Detail, tt.says) {
+				t.Errorf("got detail %q, want it to say %q", p.Detail, tt.says)
+			}
+			if len(got.body) > 2000 {
+				t.Errorf("the answer has %d bytes", len(got.body))
+			}
+		})
+	}
+	if s.store.calls != 0 {
+		t.Errorf("the store was asked %d times, want never", s.store.calls)
+	}
+}
+
+func TestCheckUnknownNames(t *testing.T) {
+	s := start(t, nil)
+	for _, body := range []string{
+		`{"policy":"chats","attributes":{"user":"u"}}`, `{"limit":"chat","key":"u"}`, `{"policy":"per-user"}`,
+		`{"policy":"` + strings.Repeat("é", 20_000) + `"}`,
+	} {
+		got := s.check(t, body)
+		wantProblem(t, got, 404, "unknown-policy", "")
+		if len(got.body) > 2000 {
+			t.Errorf("the answer has %d bytes", len(got.body))
+		}
+	}
+}
+
+// Every valid string is a key of its own, byte for byte, and leaves the connection usable.
+func TestKeysAreExact(t *testing.T) {
+	s := start(t, nil)
+	client := unixClient(t, s.unix)
+	keys := []string{
+		"u", "U", " u", "u ", "a\r\nb", "a\nb", "a\x00b", "\x00", "\x7f", "\U0001F600", "Å", "A\u030a", "\ufffd", `"`, `\`, "%41", "A",
+		"a:b", "{u}", "a/b", strings.Repeat("k", 1000) + "1", strings.Repeat("k", 1000) + "2", strings.Repeat("é", 25_000),
+	}
+	for _, key := range keys {
+		body, err := json.Marshal(map[string]string{"limit": "per-user", "key": key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := do(t, client, "POST", "http://tidegate/v1/check", string(body))
+		if got.status != 200 || !strings.Contains(got.body, `"remaining":2,`) {
+			t.Errorf("key %.20q: got %s, want a fresh bucket", key, got)
+		}
+	}
+	if got, want := len(s.store.states), len(keys); got != want {
+		t.Errorf("got %d buckets, want %d", got, want)
+	}
+}
+
+func TestChecks(t *testing.T) {
+	s := start(t, nil)
+	got := s.check(t, `{"checks":[
+		{"limit":"per-user","key":"u","cost":3},
+		{"limit":"per-user","key":"u"},
+		{"limit":"per-user","key":"\ud800"},
+		{"limit":"nobody","key":"u"},
+		{"limit":"per-user","key":7},
+		{"limit":"per-user","key":"v"},
+		[],
+		{"checks":[]},
+		{"limit":"per-user","key":"w","polcy":"x"},
+		{"policy":"chat","attributes":{"user":"x"}},
+		{"limit":"per-user","key":"x","cost":1}]}`)
+	if got.status != 200 {
+		t.Fatalf("got %s", got)
+	}
+	wantHeaders(t, got.header, map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store", "RateLimit": "", "Retry-After": ""})
+	type either struct {
+		problem
+		Allowed *bool
+		Limits  []struct{ Remaining int }
+	}
+	var lines []string
+	for _, d := range decode[struct{ Decisions []either }](t, got.body).Decisions {
+		if d.Allowed != nil {
+			lines = append(lines, fmt.Sprint(*d.Allowed, d.Limits[0].Remaining))
+		} else {
+			lines = append(lines, fmt.Sprintf("%d %s %s", d.Status, d.Code, d.Field))
+		}
+	}
+	want := []string{
+		"true 0", "false 0", "400 invalid-request ", "404 unknown-policy ", "400 invalid-request key", "true 2", "400 invalid-request ",
+		"400 invalid-request checks", "400 invalid-request polcy", "400 invalid-request attributes.tenant", "true 2",
+	}
+	if g, w := strings.Join(lines, "\n"), strings.Join(want, "\n"); g != w {
+		t.Errorf("got\n%s\nwant\n%s", g, w)
+	}
+	if s.store.calls != 1 || s.store.asked != 4 {
+		t.Errorf("got %d calls with %d requests, want 1 with 4", s.store.calls, s.store.asked)
+	}
+}
+
+func TestHundredChecks(t *testing.T) {
+	s := start(t, nil)
+	body := `{"checks":[` + strings.TrimSuffix(strings.Repeat(`{"limit":"all"},`, 100), ",") + `]}`
+	for range 2 { // the second time in memory that was used before
+		got := s.check(t, body)
+		decisions := decode[struct{ Decisions []json.RawMessage }](t, got.body).Decisions
+		if got.status != 200 || len(decisions) != 100 || strings.Contains(got.body, "status") {
+			t.Errorf("got %d decisions: %s", len(decisions), got)
+		}
+	}
+	if s.store.calls != 2 {
+		t.Errorf("got %d calls, want 2", s.store.calls)
+	}
+}
+
+// Nothing of one request shows in the next one that uses its memory.
+func TestRequestsAreSeparate(t *testing.T) {
+	s := start(t, nil)
+	s.check(t, `{"policy":"chat","attributes":{"user":"u","tenant":"t"},"cost":{"tokens":7}}`)
+	s.check(t, `{"checks":[{"policy":"chat","attributes":{"user":"u","tenant":"t"}},{"limit":"all","cost":2}]}`)
+	got := s.check(t, `{"policy":"chat"}`)
+	wantProblem(t, got, 400, "invalid-request", "attributes.user")
+	got = s.check(t, `{"limit":"per-user"}`)
+	wantProblem(t, got, 400, "invalid-request", "attributes.user")
+}

@@ -1,0 +1,259 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/go-faster/jx"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+const (
+	maxChecks = 100 // questions in one request
+	maxNamed  = 64  // attributes of a question, and units of its cost
+)
+
+// errSyntax says that the body is not JSON. It stays inside the parser.
+var errSyntax = errors.New("httpapi: not JSON")
+
+// text is a decoded string: a range of the parser's arena.
+type text struct{ from, to int }
+
+type attribute struct{ name, value text }
+
+type unitCost struct {
+	unit   text
+	amount int64
+}
+
+// question is one question as it was read.
+type question struct {
+	err                error // what is wrong with this one of several; nothing else is valid then
+	seen               field
+	policy, limit, key text
+	attributes         []attribute
+	costs              []unitCost
+	amount             int64 // the cost without a unit
+	hasAmount          bool
+}
+
+func (q *question) reset() {
+	*q = question{attributes: q.attributes[:0], costs: q.costs[:0]}
+}
+
+// parser reads questions. All strings of a request are decoded into one arena, which becomes one
+// Go string: what a query holds outlives the request's body at the price of one allocation. The
+// zero parser is ready; it is not safe for concurrent use.
+type parser struct {
+	body    jx.Decoder
+	element jx.Decoder
+	arena   []byte
+	single  question
+	checks  []question // in place of single, when batch
+	batch   bool
+	broken  bool // the body has half of a surrogate pair somewhere
+}
+
+func (p *parser) reset() {
+	p.arena, p.checks, p.batch, p.broken = p.arena[:0], p.checks[:0], false, false
+	p.single.reset()
+}
+
+// parse reads the body of a check. The error is an InvalidError about the request as a whole.
+func (p *parser) parse(body []byte) error {
+	p.reset()
+	if len(body) == 0 {
+		return invalid("", `the body is empty; write a JSON object such as {"policy": "chat", "attributes": {"user": "u42"}}`)
+	}
+	if !utf8.Valid(body) {
+		return invalid("", "the body is not valid UTF-8")
+	}
+	p.broken = halfSurrogate(body)
+	p.body.ResetBytes(body)
+	err := p.parseBody()
+	switch {
+	case err == errSyntax:
+		return syntaxError(body)
+	case err == nil && p.broken && !p.batch:
+		return errHalfSurrogate()
+	default:
+		return err
+	}
+}
+
+func (p *parser) parseBody() error {
+	switch p.body.Next() {
+	case jx.Object:
+	case jx.Invalid:
+		return errSyntax
+	default:
+		return invalid("", "the body must be a JSON object")
+	}
+	if err := p.parseQuestion(&p.body, &p.single, true); err != nil {
+		return err
+	}
+	if false && p.body.Skip() != io.EOF {
+		return errSyntax
+	}
+	return nil
+}
+
+// parseQuestion reads one question from d, which stands before an object. Only the outermost
+// object may hold checks.
+func (p *parser) parseQuestion(d *jx.Decoder, q *question, outermost bool) error {
+	members, err := d.ObjIter()
+	if err != nil {
+		return errSyntax
+	}
+	for members.Next() {
+		name := members.Key()
+		f := fieldOf(name)
+		if f == 0 || f == fieldChecks && !outermost {
+			return unknownField(string(name), outermost)
+		}
+		if q.seen&f != 0 {
+			return invalid(string(name), "given twice")
+		}
+		q.seen |= f
+		if err := p.parseField(d, f, q); err != nil {
+			return err
+		}
+	}
+	if members.Err() != nil {
+		return errSyntax
+	}
+	return checkTogether(q.seen)
+}
+
+// parseChecks reads several questions. What is wrong with one of them stands in its err.
+func (p *parser) parseChecks(d *jx.Decoder) error {
+	if d.Next() != jx.Array {
+		return invalid("checks", "must be an array of questions")
+	}
+	p.batch = true
+	elements, err := d.ArrIter()
+	if err != nil {
+		return errSyntax
+	}
+	for elements.Next() {
+		if len(p.checks) == maxChecks {
+			return invalid("checks", "holds more than 100 questions; ask the others in another request")
+		}
+		kind := d.Next() // which moves d to the element's first byte
+		raw, err := d.Raw()
+		if err != nil {
+			return errSyntax
+		}
+		q := p.addCheck()
+		q.err = p.parseElement(kind, raw, q)
+	}
+	if elements.Err() != nil {
+		return errSyntax
+	}
+	if len(p.checks) == 0 {
+		return invalid("checks", "is empty; give 1 to 100 questions")
+	}
+	return nil
+}
+
+func (p *parser) parseElement(kind jx.Type, raw []byte, q *question) error {
+	if kind != jx.Object {
+		return invalid("", "a question must be a JSON object")
+	}
+	if p.broken && halfSurrogate(raw) {
+		return errHalfSurrogate()
+	}
+	p.element.ResetBytes(raw)
+	return p.parseQuestion(&p.element, q, false)
+}
+
+// addCheck returns the next of several questions, empty, in memory that was used before.
+func (p *parser) addCheck() *question {
+	if n := len(p.checks); n < cap(p.checks) {
+		p.checks = p.checks[:n+1]
+	} else {
+		p.checks = append(p.checks, question{})
+	}
+	q := &p.checks[len(p.checks)-1]
+	q.reset()
+	return q
+}
+
+// fill turns a question without an err into a query. arena is the parser's, as a string; out must
+// be empty.
+func (q *question) fill(arena string, out *limit.Query) {
+	str := func(t text) string { return arena[t.from:t.to] }
+	out.Policy, out.Limit = str(q.policy), str(q.limit)
+	out.Key, out.HasKey = str(q.key), q.seen&fieldKey != 0
+	out.Amount, out.HasAmount = q.amount, q.hasAmount
+	for _, a := range q.attributes {
+		out.Attributes = append(out.Attributes, limit.Attribute{Name: str(a.name), Value: str(a.value)})
+	}
+	for _, c := range q.costs {
+		out.Costs = append(out.Costs, limit.UnitCost{Unit: str(c.unit), Amount: c.amount})
+	}
+}
+
+func invalid(field, reason string) error {
+	return &limit.InvalidError{Field: field, Reason: reason}
+}
+
+func errHalfSurrogate() error {
+	return invalid("", `a string holds half of a surrogate pair: \ud800 to \udfff are valid in pairs only`)
+}
+
+// syntaxError says where body stops being JSON. It quotes nothing, for that might be a value.
+func syntaxError(body []byte) error {
+	var whole json.RawMessage
+	var at *json.SyntaxError
+	if err := json.Unmarshal(body, &whole); errors.As(err, &at) {
+		return invalid("", "the body is not one JSON object: it goes wrong at byte "+strconv.FormatInt(at.Offset, 10))
+	}
+	return invalid("", "the body is not one JSON object")
+}
+
+// halfSurrogate reports whether a \u escape in JSON text is a surrogate without its other half,
+// which decoders replace, so that different strings become the same.
+func halfSurrogate(raw []byte) bool {
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 || i+1 >= len(raw) {
+			return false
+		}
+		raw = raw[i:]
+		switch unit, ok := escapedUnit(raw); {
+		case !ok:
+			raw = raw[2:]
+		case unit >= 0xdc00 && unit <= 0xdfff:
+			return true
+		case unit >= 0xd800 && unit <= 0xdbff:
+			low, ok := escapedUnit(raw[6:])
+			if !ok || low < 0xdc00 || low > 0xdfff {
+				return true
+			}
+			raw = raw[12:]
+		default:
+			raw = raw[6:]
+		}
+	}
+}
+
+// escapedUnit reads the \uXXXX at the beginning of raw.
+func escapedUnit(raw []byte) (unit int, ok bool) {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return 0, false
+	}
+	for _, c := range raw[2:6] {
+		digit := hexDigit(c)
+		if digit < 0 {
+			return 0, false
+		}
+		unit = unit<<4 | digit
+	}
+	return unit, true
+}

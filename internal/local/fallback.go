@@ -1,0 +1,102 @@
+package local
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// Fallback decides with this node's share of each limit while the shared store is away. A share
+// begins at its part of what was last known to be left, and what an answer said since then still
+// lowers it; what was taken from it in an earlier outage stays taken. Safe for concurrent use.
+type Fallback struct {
+	memory *Memory
+	tier   *Tier
+	nodes  func(*limit.Limit) int
+
+	mu     sync.Mutex
+	shares map[shareOf]limit.TokenBucket // guarded by mu
+}
+
+type shareOf struct {
+	bucket limit.TokenBucket
+	nodes  int
+}
+
+// maxShares bounds the shares kept; the config and the node counts give far fewer.
+const maxShares = 10_000
+
+// NewFallback returns a Fallback that keeps its states in memory, and asks tier for what was last
+// known and nodes for how many nodes share a limit.
+func NewFallback(memory *Memory, tier *Tier, nodes func(*limit.Limit) int) *Fallback {
+	return &Fallback{memory: memory, tier: tier, nodes: nodes, shares: map[shareOf]limit.TokenBucket{}}
+}
+
+// Decide decides requests in order, all or nothing each, and fills decisions. The verdicts carry
+// the charges' own settings; what is left is of the share.
+func (f *Fallback) Decide(requests []limit.Request, decisions []*limit.Decision) {
+	wall := time.Now()
+	m := f.memory
+	for i := range requests {
+		charges := make([]limit.Charge, len(requests[i].Charges))
+		for j := range requests[i].Charges {
+			charges[j] = f.share(wall, &requests[i].Charges[j])
+		}
+		m.mu.Lock()
+		now := m.at(wall)
+		for j := range charges {
+			f.cap(wall, now, &requests[i].Charges[j], &charges[j])
+		}
+		m.decide(now, charges, decisions[i])
+		m.mu.Unlock()
+		decisions[i].Tier = limit.TierFallback
+		for j := range decisions[i].Verdicts {
+			decisions[i].Verdicts[j].Settings = requests[i].Charges[j].Settings
+		}
+	}
+}
+
+// share returns the charge on this node's share.
+func (f *Fallback) share(wall time.Time, c *limit.Charge) limit.Charge {
+	of := shareOf{bucket: c.Settings.Bucket, nodes: f.nodes(c.Limit)}
+	f.mu.Lock()
+	bucket, ok := f.shares[of]
+	if !ok {
+		if len(f.shares) >= maxShares {
+			clear(f.shares)
+		}
+		bucket = of.bucket.Share(int64(of.nodes))
+		f.shares[of] = bucket
+	}
+	f.mu.Unlock()
+	if level, _, ok := f.tier.Known(wall, c); ok {
+		bucket.Initial = part(level, of.nodes)
+	}
+	share := *c
+	share.Settings = &limit.Settings{Bucket: bucket}
+	return share
+}
+
+// cap lowers a stored share to its part of what an answer newer than it left. The caller holds
+// the memory's mu.
+func (f *Fallback) cap(wall time.Time, now int64, whole, share *limit.Charge) {
+	stored, ok := f.memory.states.Peek(share.Key)
+	if !ok {
+		return
+	}
+	_, asOf, known := f.tier.Known(wall, whole)
+	if !known || f.memory.at(asOf) <= stored.bucket.At {
+		return
+	}
+	bucket := &share.Settings.Bucket
+	next, _, _ := bucket.Decide(stored.bucket, now, 0)
+	if next.Tokens > bucket.Initial {
+		next.Tokens, next.Rem = bucket.Initial, 0
+		f.memory.store(now, share.Key, &step{stored: stored, next: bucket.Charge(next, 0)})
+	}
+}
+
+// part returns an n-th of level, rounded down.
+func part(level float64, n int) int64 { return int64(math.Floor(level / float64(max(1, n)))) }
