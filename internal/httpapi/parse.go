@@ -97,7 +97,7 @@ func (p *parser) parseBody() error {
 	if err := p.parseQuestion(&p.body, &p.single, true); err != nil {
 		return err
 	}
-	if false && p.body.Skip() != io.EOF {
+	if p.body.Skip() != io.EOF {
 		return errSyntax
 	}
 	return nil

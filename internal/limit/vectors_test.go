@@ -18,27 +18,39 @@ type vector struct {
 }
 
 type vectorSettings struct {
-	Rate    string // as in the config; or
-	Refill  *struct{ Tokens, Every_us int64 }
+	Rate    string        // as in the config; or
+	Refill  *vectorRefill // a discrete one
 	Burst   int64
 	Initial *int64 // nil means Burst
+}
+
+type vectorRefill struct {
+	Tokens int64
+	Every  int64 `json:"every_us"`
 }
 
 type vectorStep struct {
 	Settings *vectorSettings // in force from this step on
 	State    *vectorState    // takes the place of the stored one before this step
-	Now_us   *int64          // since the trace began; nil means Wait_us after the step before
-	Wait_us  int64
+	Now      *int64          `json:"now_us"` // since the trace began; nil means Wait after the step before
+	Wait     int64           `json:"wait_us"`
 	Cost     int64
 	Repeat   int // make the step so many times; 0 means once
 	Want     vectorWant
 }
 
-type vectorState struct{ Tokens, Rem, At_us, Until_us, Micros int64 }
+// vectorState is a stored state; its times count from when the trace began.
+type vectorState struct {
+	Tokens, Rem, Micros int64
+	At                  int64 `json:"at_us"`
+	Until               int64 `json:"until_us"`
+}
 
 type vectorWant struct {
-	Allowed, Never                             bool
-	Remaining, Retry_after_us, Reset_after_us int64
+	Allowed, Never bool
+	Remaining      int64
+	RetryAfter     int64 `json:"retry_after_us"`
+	ResetAfter     int64 `json:"reset_after_us"`
 }
 
 // vectorStart is when every trace begins, in µs since 1970.
@@ -68,7 +80,7 @@ func (s vectorSettings) bucket(t *testing.T) limit.TokenBucket {
 	var bucket limit.TokenBucket
 	var err error
 	if s.Refill != nil {
-		bucket, err = limit.NewDiscreteBucket(s.Refill.Tokens, s.Refill.Every_us, s.Burst, initial)
+		bucket, err = limit.NewDiscreteBucket(s.Refill.Tokens, s.Refill.Every, s.Burst, initial)
 	} else {
 		var rate limit.ParsedRate
 		if rate, err = limit.ParseRate(s.Rate); err == nil {
@@ -96,7 +108,7 @@ func (s *store) ask(b *limit.TokenBucket, now, cost int64) vectorWant {
 	}
 	return vectorWant{
 		Allowed: wait == 0, Never: wait == limit.Never,
-		Remaining: next.Tokens, Retry_after_us: max(0, wait), Reset_after_us: b.TimeToFull(next),
+		Remaining: next.Tokens, RetryAfter: max(0, wait), ResetAfter: b.TimeToFull(next),
 	}
 }
 
@@ -110,12 +122,12 @@ func TestTokenBucketVectors(t *testing.T) {
 					bucket = step.Settings.bucket(t)
 				}
 				if st := step.State; st != nil {
-					s.state = limit.BucketState{Tokens: st.Tokens, Rem: st.Rem, At: vectorStart + st.At_us, Until: vectorStart + st.Until_us, Micros: st.Micros}
+					s.state = limit.BucketState{Tokens: st.Tokens, Rem: st.Rem, At: vectorStart + st.At, Until: vectorStart + st.Until, Micros: st.Micros}
 				}
 				for range max(1, step.Repeat) {
-					now += step.Wait_us
-					if step.Now_us != nil {
-						now = vectorStart + *step.Now_us
+					now += step.Wait
+					if step.Now != nil {
+						now = vectorStart + *step.Now
 					}
 					if got := s.ask(&bucket, now, step.Cost); got != step.Want {
 						t.Fatalf("step %d, cost %d at %dµs: got %+v, want %+v", i+1, step.Cost, now-vectorStart, got, step.Want)
