@@ -67,7 +67,7 @@ func TestCheck(t *testing.T) {
 		{"yes user=u42 tenant=a=b", 0, "OK\n", "", `{"policy":"yes","attributes":{"tenant":"a=b","user":"u42"}}`},
 		{"yes user= --cost 3", 0, "OK\n", "", `{"policy":"yes","attributes":{"user":""},"cost":3}`},
 		{"--cost requests=0 yes --cost tokens=1200", 0, "OK\n", "", `{"policy":"yes","cost":{"requests":0,"tokens":1200}}`},
-		{"--cost 0 yes -- --user=1", 0, "OK\n", "", `{"policy":"yes","attributes":{"--user":"1"},"cost":0}`},
+		{"--cost 0 yes -- --user=1 --b=2", 0, "OK\n", "", `{"policy":"yes","attributes":{"--b":"2","--user":"1"},"cost":0}`},
 		{"no user=u", 1, "Too Many Requests\n", "", `{"policy":"no","attributes":{"user":"u"}} {"limit":"no","attributes":{"user":"u"}}`},
 		{"--limit no", 1, "Too Many Requests\n", "", `{"limit":"no"}`},
 		{"--policy no", 2, "Not Found\n", "sidecar: check: the sidecar answered 404 Not Found\n", `{"policy":"no"}`},

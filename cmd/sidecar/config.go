@@ -11,13 +11,10 @@ import (
 // builtIn is the source of the config when no file is given.
 const builtIn = "built-in example"
 
-// loadConfig reads the file, or the built-in example when there is none. What is wrong inside the
-// file goes to stderr, one problem a line; the error then only counts.
-func loadConfig(file string, stderr io.Writer) (*config.Config, error) {
-	if file == "" {
-		return config.Builtin(), nil
-	}
-	cfg, err := config.Load(file)
+// loadConfig reads the file by load. What is wrong inside the file goes to stderr, one problem a
+// line; the error then only counts.
+func loadConfig(file string, load func() (*config.Config, error), stderr io.Writer) (*config.Config, error) {
+	cfg, err := load()
 	var problems config.Errors
 	if errors.As(err, &problems) {
 		fmt.Fprintln(stderr, problems)
@@ -44,7 +41,7 @@ func runValidate(args []string, stdout, stderr io.Writer) error {
 	if len(others) != 1 || others[0] == "" {
 		return usageError("validate takes one FILE")
 	}
-	cfg, err := loadConfig(others[0], stderr)
+	cfg, err := loadConfig(others[0], func() (*config.Config, error) { return config.Load(others[0]) }, stderr)
 	if err != nil {
 		return err
 	}

@@ -44,15 +44,15 @@ func (p *process) wantReachable(t *testing.T) {
 	}
 }
 
-// TestServeRedis pins that sidecars on one Redis share a limit and its hashes, and that password
-// and secret come from their files.
+// TestServeRedis pins that sidecars on one Redis share a limit and its hashes, as a user whose
+// password, like the secret, comes from a file.
 func TestServeRedis(t *testing.T) {
-	server := redistest.Start(t, redistest.WithPassword("open sesame"))
+	server := redistest.Start(t, redistest.WithUsers("default off", "teller on >open-sesame ~tt:* +@all"))
 	config := writeConfig(t, listenAnywhere, limits, fmt.Sprintf(`
-redis: {addrs: [%q], password_file: %s, key_prefix: tt, timeout: 10s}
+redis: {addrs: [%q], username: teller, password_file: %s, key_prefix: tt, timeout: 10s}
 tickets: {secret_file: %s}
 attributes: {user: {hash: true}}
-`, server.Addr(), writeFile(t, "password", "open sesame"), writeFile(t, "secret", "0123456789abcdef")))
+`, server.Addr(), writeFile(t, "password", "open-sesame"), writeFile(t, "secret", "0123456789abcdef")))
 	one, other := serve(t, "serve", "--config", config), serve(t, "serve", "--config", config)
 	one.wantReachable(t)
 	one.check(t, "chat", "user=u1").want(t, 0, `"tier":"redis"`, "")

@@ -40,13 +40,14 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if len(others) > 0 {
 		return usageError("serve takes no arguments; the config is --config FILE")
 	}
-	cfg, err := loadConfig(file, stderr)
+	logger := slog.New(slog.NewJSONHandler(stderr, nil))
+	remote.LogTo(logger)
+	follow := newReloads(file, logger)
+	cfg, err := loadConfig(file, follow.load, stderr)
 	if err != nil {
 		return err
 	}
-	logger := slog.New(slog.NewJSONHandler(stderr, nil))
-	remote.LogTo(logger)
-	s, err := newSidecar(cfg, file, logger)
+	s, err := newSidecar(cfg, follow, logger)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -62,25 +63,21 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 
 // sidecar is everything that serves, with its listeners open.
 type sidecar struct {
-	cfg      *config.Config
-	source   string // of cfg
-	loadedAt time.Time
-	build    admin.Build
-	logger   *slog.Logger
-	store    *store
-	limits   *limiter.Limiter
-	api      *httpapi.Server
-	plane    *admin.Server
-	admin    net.Listener
-	metrics  net.Listener // nil: none
+	cfg     *config.Config
+	reloads *reloads
+	build   admin.Build
+	logger  *slog.Logger
+	store   *store
+	limits  *limiter.Limiter
+	api     *httpapi.Server
+	plane   *admin.Server
+	admin   net.Listener
+	metrics net.Listener // nil: none
 }
 
 // newSidecar puts the parts together and opens the listeners. On an error nothing is left open.
-func newSidecar(cfg *config.Config, file string, logger *slog.Logger) (*sidecar, error) {
-	s := &sidecar{cfg: cfg, source: builtIn, loadedAt: time.Now().UTC(), build: buildOf(), logger: logger}
-	if file != "" {
-		s.source = file
-	}
+func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (*sidecar, error) {
+	s := &sidecar{cfg: cfg, reloads: follow, build: buildOf(), logger: logger}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
@@ -97,6 +94,9 @@ func newSidecar(cfg *config.Config, file string, logger *slog.Logger) (*sidecar,
 	})
 	if err == nil {
 		s.limits = questions
+		err = follow.begin(cfg, questions, s.store, registry)
+	}
+	if err == nil {
 		err = s.listen(questions)
 	}
 	if err != nil {
@@ -172,6 +172,7 @@ func (s *sidecar) run(ctx context.Context) error {
 		defer stopStore()
 		return s.plane.Run(adminCtx)
 	})
+	group.Go(func() error { return s.reloads.run(apiCtx) })
 	group.Go(func() error { return s.store.run(storeCtx, func() []*limit.Limit { return s.limits.Rules().Limits }) })
 	group.Go(func() error {
 		defer stopAPI()
@@ -192,15 +193,7 @@ func (s *sidecar) run(ctx context.Context) error {
 
 // health is the detail of /readyz.
 func (s *sidecar) health() admin.Health {
-	return admin.Health{
-		Store: s.store.health(),
-		Config: admin.ConfigHealth{
-			Source:   s.source,
-			LoadedAt: s.loadedAt,
-			Limits:   len(s.cfg.Rules.Limits),
-			Policies: len(s.cfg.Rules.Policies),
-		},
-	}
+	return admin.Health{Store: s.store.health(), Config: s.reloads.state()}
 }
 
 // logStart logs the one line of a start, with the addresses as they are.
@@ -208,7 +201,7 @@ func (s *sidecar) logStart() {
 	for _, warning := range s.cfg.Warnings {
 		s.logger.Warn("config", "warning", warning.String())
 	}
-	attrs := []any{"version", s.build.Version, "config", s.source, "store", s.store.health().Kind,
+	attrs := []any{"version", s.build.Version, "config", s.reloads.source, "store", s.store.health().Kind,
 		"limits", len(s.cfg.Rules.Limits), "policies", len(s.cfg.Rules.Policies)}
 	for _, addr := range s.api.Addrs() {
 		name := "http"

@@ -280,8 +280,12 @@ func TestShutdownTimeout(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprint(conn, "POST /v1/check HTTP/1.1\r\nHost: sidecar\r\nContent-Length: 100\r\n\r\n{")
 	p.check(t, "chat", "user=u2").want(t, 0, `"allowed":true`, "")
+	begin := time.Now()
 	p.signal(t, syscall.SIGTERM)
 	p.wantExit(t, 0)
+	if elapsed := time.Since(begin); elapsed > 5*time.Second { // by itself the API gives a client 10s
+		t.Errorf("the exit took %v with a timeout of 100ms", elapsed)
+	}
 }
 
 func TestReadySoon(t *testing.T) {

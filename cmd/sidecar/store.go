@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -102,7 +103,7 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 	s.nodes.Store(int64(cfg.Nodes))
 	guarded, err := s.guard(cfg, redis, registry, logger)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, redis.Close())
 	}
 	s.Store = guarded
 	s.run = func(ctx context.Context, limits func() []*limit.Limit) error {

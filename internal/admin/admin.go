@@ -47,6 +47,9 @@ type ConfigHealth struct {
 	LoadedAt time.Time `json:"loaded_at"` // when what is in force was read
 	Limits   int       `json:"limits"`
 	Policies int       `json:"policies"`
+
+	Error       string   `json:"error,omitempty"`        // why a newer one is not in force
+	NeedRestart []string `json:"need_restart,omitempty"` // settings that differ from those at the start
 }
 
 // Health is the detail in the body of /readyz. None of it makes the sidecar unready.

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
+	"github.com/tidegate/tidegate/internal/httpapi"
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
@@ -354,13 +357,37 @@ func TestHundredChecks(t *testing.T) {
 	}
 }
 
-// Nothing of one request shows in the next one that uses its memory.
+// Nothing of one request shows in the next one that uses its memory. Many rounds, for nobody
+// promises that it does.
 func TestRequestsAreSeparate(t *testing.T) {
-	s := start(t, nil)
-	s.check(t, `{"policy":"chat","attributes":{"user":"u","tenant":"t"},"cost":{"tokens":7}}`)
-	s.check(t, `{"checks":[{"policy":"chat","attributes":{"user":"u","tenant":"t"}},{"limit":"all","cost":2}]}`)
-	got := s.check(t, `{"policy":"chat"}`)
-	wantProblem(t, got, 400, "invalid-request", "attributes.user")
-	got = s.check(t, `{"limit":"per-user"}`)
-	wantProblem(t, got, 400, "invalid-request", "attributes.user")
+	store := newStore()
+	server := httpapi.New(httpapi.Config{Limiter: newLimiter(t, store)})
+	var rc fasthttp.RequestCtx
+	ask := func(method, target, body string) string {
+		rc.Request.Reset()
+		rc.Response.Reset()
+		rc.Request.Header.SetMethod(method)
+		rc.Request.SetRequestURI(target)
+		rc.Request.SetBodyString(body)
+		server.Serve(t.Context(), &rc)
+		return fmt.Sprint(rc.Response.StatusCode(), " ", string(rc.Response.Body()))
+	}
+	for round := range 50 {
+		// Each of these leaves something behind that the next one must not see.
+		ask("POST", "/v1/check", fmt.Sprintf(`{"policy":"chat","attributes":{"user":"a%d","tenant":"t"},"cost":{"tokens":7}}`, round))
+		if got := ask("POST", "/v1/check", `{"policy":"chat"}`); !strings.HasPrefix(got, "400 ") {
+			t.Fatalf("attributes of the last request: %s", got)
+		}
+		ask("GET", fmt.Sprintf("/v1/status?limit=per-user&key=b%d", round), "")
+		if got := ask("POST", "/v1/check", fmt.Sprintf(`{"limit":"per-user","key":"b%d"}`, round)); !strings.Contains(got, `"remaining":2,`) {
+			t.Fatalf("after a status: %s", got)
+		}
+		ask("POST", "/v1/check", `{"checks":[{"limit":"all","cost":2},{"limit":"per-user","key":"c","cost":0}]}`)
+		if got := ask("POST", "/v1/check", `{"limit":"per-user"}`); !strings.HasPrefix(got, "400 ") {
+			t.Fatalf("the key of a check before: %s", got)
+		}
+		if got := ask("POST", "/v1/check", fmt.Sprintf(`{"limit":"per-user","key":"d%d"}`, round)); !strings.Contains(got, `"remaining":2,`) {
+			t.Fatalf("the cost of a check before: %s", got)
+		}
+	}
 }

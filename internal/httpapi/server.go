@@ -161,6 +161,7 @@ func (s *Server) Run(ctx context.Context) error {
 // connection. It closes the listeners by itself, since fasthttp overlooks one whose Serve has
 // only just been called.
 func (s *Server) drain(server *fasthttp.Server) {
+	s.closeListeners()
 	timeout, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
 	defer cancel()
 	// fasthttp gives a connection without a first byte five seconds from its beginning.

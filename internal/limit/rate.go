@@ -110,8 +110,8 @@ func ParseInterval(s string) (int64, error) {
 	}
 	count := int64(1)
 	if digits > 0 {
-		n, err := strconv.ParseInt(s[:digits], 10, 64)
-		if err != nil || n == 0 {
+		n, _ := strconv.ParseInt(s[:digits], 10, 64) // beyond int64 it is the largest one
+		if n == 0 {
 			return 0, fmt.Errorf("%q is not an interval above zero", s)
 		}
 		count = n

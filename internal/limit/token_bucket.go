@@ -41,9 +41,6 @@ type BucketState struct {
 // burst of 0 lets nothing pass. It is an error when a number is negative or above 2^53, when
 // initial is above burst, or when the bucket would need more than 100 years from empty to full.
 func NewTokenBucket(rate Rate, burst, initial int64) (TokenBucket, error) {
-	if rate.Tokens == 0 {
-		rate, burst, initial = Rate{Tokens: 1, Micros: 1}, 0, 0
-	}
 	return newBucket(TokenBucket{Tokens: rate.Tokens, Micros: rate.Micros, Grain: 1, Burst: burst, Initial: initial})
 }
 
@@ -68,12 +65,15 @@ func newBucket(b TokenBucket) (TokenBucket, error) {
 	if b.Initial < 0 || b.Initial > b.Burst {
 		return TokenBucket{}, fmt.Errorf("limit: an initial level of %d is not between 0 and the burst of %d", b.Initial, b.Burst)
 	}
+	if b.Tokens == 0 {
+		b = TokenBucket{Tokens: 1, Micros: 1, Grain: 1}
+	}
 	if b.Tokens <= 0 || b.Micros <= 0 || !inBounds(b.Tokens, b.Micros) {
 		return TokenBucket{}, fmt.Errorf("limit: a rate of %d per %dµs is out of range", b.Tokens, b.Micros)
 	}
 	grains := grainsIn(b, maxFill, ceilDiv(MaxNumber, b.Grain))
 	if ceilDiv(b.Burst, b.Grain) > grains {
-		return TokenBucket{}, fmt.Errorf("%w: a burst of %d at %s", ErrTooSlow, b.Burst, Rate{b.Tokens, b.Micros})
+		return TokenBucket{}, fmt.Errorf("%w: a burst of %d at %s", ErrTooSlow, b.Burst, Rate{b.Tokens * b.Grain, b.Micros})
 	}
 	b.Lowest = b.Burst - min(MaxNumber, grains*b.Grain)
 	return b, nil

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -37,15 +36,15 @@ func NewFallback(memory *Memory, tier *Tier, nodes func(*limit.Limit) int) *Fall
 // Decide decides requests in order, all or nothing each, and fills decisions. The verdicts carry
 // the charges' own settings; what is left is of the share.
 func (f *Fallback) Decide(requests []limit.Request, decisions []*limit.Decision) {
-	wall := time.Now()
 	m := f.memory
 	for i := range requests {
 		charges := make([]limit.Charge, len(requests[i].Charges))
+		m.mu.Lock()
+		wall := time.Now() // under the lock: a state must not see time go backwards and refill twice
+		now := m.at(wall)
 		for j := range requests[i].Charges {
 			charges[j] = f.share(wall, &requests[i].Charges[j])
 		}
-		m.mu.Lock()
-		now := m.at(wall)
 		for j := range charges {
 			f.cap(wall, now, &requests[i].Charges[j], &charges[j])
 		}
@@ -71,8 +70,8 @@ func (f *Fallback) share(wall time.Time, c *limit.Charge) limit.Charge {
 		f.shares[of] = bucket
 	}
 	f.mu.Unlock()
-	if level, _, ok := f.tier.Known(wall, c); ok {
-		bucket.Initial = part(level, of.nodes)
+	if tokens, _, ok := f.tier.Known(wall, c); ok {
+		bucket.Initial = part(tokens, of.nodes)
 	}
 	share := *c
 	share.Settings = &limit.Settings{Bucket: bucket}
@@ -98,5 +97,12 @@ func (f *Fallback) cap(wall time.Time, now int64, whole, share *limit.Charge) {
 	}
 }
 
-// part returns an n-th of level, rounded down.
-func part(level float64, n int) int64 { return int64(math.Floor(level / float64(max(1, n)))) }
+// part returns an n-th of tokens, rounded down.
+func part(tokens int64, n int) int64 {
+	by := int64(max(1, n))
+	p := tokens / by
+	if tokens%by < 0 {
+		p--
+	}
+	return p
+}

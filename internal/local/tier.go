@@ -22,9 +22,9 @@ type TierConfig struct {
 }
 
 // Tier knows of the shared buckets what the shared store's last answers said, and denies from it
-// what the store would deny for certain. Each key has an x/time/rate limiter that mirrors its
-// bucket: set to the level of the newest answer, dated before the call was sent, and refilled at
-// the limit's rate. Other nodes only take, so the mirror is never below the shared bucket; where
+// what the store would deny for certain. Each key has an x/time/rate limiter that mirrors the
+// refill of its bucket since the newest answer, dated before the call was sent. Other nodes only
+// take, so what the answer left and the refill since are never below the shared bucket; where
 // tokens come back elsewhere, a denial is late by at most Recheck. docs/local-tier.md has the
 // argument. Dropping a key only costs a call. Safe for concurrent use.
 type Tier struct {
@@ -43,13 +43,13 @@ type shard struct {
 // entry is what is known of one key. Guarded by its shard's mu.
 type entry struct {
 	settings limit.Settings
-	mirror   *rate.Limiter // nil: nothing is known
-	level    float64       // of the newest answer
-	asOf     time.Time     // the local time before that answer was asked for
-	perUs    float64       // the limit's true rate, in tokens per µs
-	slack    float64       // what rounding and clock drift may hide
-	latest   time.Time     // the latest time the mirror was asked about: it must not go backwards
-	credits  int           // credits of our own under way: nothing is denied meanwhile
+	gained   *rate.Limiter     // the most grains that the bucket can have gained since asOf; nil: nothing is known
+	slack    float64           // grains that rounding may hide
+	state    limit.BucketState // of the newest answer; its time counts from asOf
+	asOf     time.Time         // the local time before that answer was asked for
+	took     time.Duration     // how long after asOf the answer was there
+	latest   time.Time         // the latest time that was asked about: it must not go backwards
+	credits  int               // credits of our own under way: nothing is denied meanwhile
 }
 
 // driftFactor makes the mirror refill a little faster than the limit, for clocks that run apart.
@@ -95,105 +95,100 @@ func (t *Tier) shard(key string) *shard {
 }
 
 // Deny reports whether the shared store would deny the charge at now for certain, and its verdict
-// then. What is left is an upper bound; the wait is what the store would say, as long as nobody
-// else takes. It never denies a peek.
+// then: what it would say if nobody else took anything since its last answer, with a wait that is
+// never too short for that, and too long by at most the time which that answer took. It denies
+// no peek, and nothing that can never pass.
 func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
-	if c.Cost == 0 {
+	b := &c.Settings.Bucket
+	if c.Cost == 0 || c.Cost > b.Burst {
 		return limit.Verdict{}, false
 	}
 	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.keys.Get(c.Key)
-	if !ok || e.mirror == nil || e.credits > 0 || e.settings != *c.Settings || now.Sub(e.asOf) > t.recheck {
+	if !ok || e.gained == nil || e.credits > 0 || e.settings != *c.Settings || now.Sub(e.asOf) > t.recheck {
 		return limit.Verdict{}, false
 	}
-	if e.latest.Before(now) {
-		e.latest = now
-	}
-	level := e.mirror.TokensAt(e.latest)
-	if level+e.slack >= float64(c.Cost) {
+	grains := e.gained.TokensAt(e.advance(now)) + e.slack
+	if e.state.Tokens+int64(grains)*b.Grain >= c.Cost {
 		return limit.Verdict{}, false
 	}
-	sinceAnswer := e.latest.Sub(e.asOf).Seconds() * 1e6
-	wait := math.Ceil((float64(c.Cost)-e.level)/e.perUs - sinceAnswer)
-	full := math.Ceil((float64(c.Settings.Bucket.Burst)-e.level)/e.perUs - sinceAnswer)
+	next, wait, _ := b.Decide(e.state, max(0, e.latest.Sub(e.asOf)-e.took).Microseconds(), c.Cost)
 	return limit.Verdict{
 		Limit: c.Limit, Settings: c.Settings, Known: true,
-		Remaining:  int64(max(0, level)),
-		RetryAfter: microseconds(max(1, wait)),
-		ResetAfter: microseconds(max(1, wait, full)),
+		Remaining:  next.Tokens,
+		RetryAfter: time.Duration(wait) * time.Microsecond,
+		ResetAfter: time.Duration(b.TimeToFull(next)) * time.Microsecond,
 	}, true
 }
 
-// microseconds converts at most 100 years, or the longest Duration.
-func microseconds(us float64) time.Duration {
-	return time.Duration(min(us, math.MaxInt64/2000) * 1000)
+// advance returns now, or the latest time asked about if that is later.
+func (e *entry) advance(now time.Time) time.Time {
+	if e.latest.Before(now) {
+		e.latest = now
+	}
+	return e.latest
 }
 
 // Observe takes over an answer of the shared store to a charge of key, asked for at asOf or
-// later. The newest answer wins; one to other settings than the entry's counts as newer only if
-// it is.
+// later. The newest answer wins, whatever the settings it was given under.
 func (t *Tier) Observe(asOf time.Time, key string, v *limit.Verdict) {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	e := s.entry(key)
+	if asOf.Before(e.asOf) {
+		return
+	}
+	e.settings, e.asOf, e.took = *v.Settings, asOf, max(0, time.Since(asOf))
+	e.mirror(v)
+}
+
+// entry returns the entry of key, a new one if need be. The caller holds mu.
+func (s *shard) entry(key string) *entry {
 	e, ok := s.keys.Get(key)
 	if !ok {
 		e = new(entry)
 		s.keys.Add(key, e)
-	} else if asOf.Before(e.asOf) {
-		return
 	}
-	e.settings, e.asOf = *v.Settings, asOf
-	e.level, e.perUs = levelOf(v)
-	e.mirror, e.slack = mirror(asOf, &v.Settings.Bucket, e.level, e.perUs)
+	return e
 }
 
-// levelOf returns the highest level that the shared bucket can have had at the answer, and its
-// rate in tokens per µs. An even refill's time to full, which is rounded up to a µs, tells the
-// level's fraction; a discrete one may be just about to add a grain.
-func levelOf(v *limit.Verdict) (level, perUs float64) {
+// mirror takes over what an answer says of the bucket: the tokens left, and through the time to
+// full, which is rounded up to a µs, the part of the next grain that is gained already. The
+// limiter begins without a grain, that part's time before asOf, and gains what is missing at
+// most, a little faster than the bucket. The slack is for floating point (1e-6, and 2^-28 of
+// what is missing) and for times cut to a µs.
+func (e *entry) mirror(v *limit.Verdict) {
 	b := &v.Settings.Bucket
-	perUs = float64(b.Tokens) / float64(b.Micros) * float64(b.Grain)
-	if b.Grain > 1 || v.ResetAfter == 0 {
-		return min(float64(b.Burst), float64(v.Remaining+b.Grain)), perUs
+	missing := (max(0, b.Burst-v.Remaining) + b.Grain - 1) / b.Grain
+	// At least rem of the grain is gained, in 1/Micros, and less than rem + Tokens. The products
+	// may overflow; their difference is small, and exact all the same.
+	rem := int64(0)
+	if missing > 0 {
+		rem = missing*b.Micros - v.ResetAfter.Microseconds()*b.Tokens
 	}
-	level = float64(b.Burst) - perUs*float64(v.ResetAfter.Microseconds()-1)
-	return min(level, float64(v.Remaining)+1), perUs
+	ahead := time.Duration(float64(rem+b.Tokens-1) / float64(b.Tokens) / driftFactor * 1000)
+	perUs := float64(b.Tokens) / float64(b.Micros)
+	e.gained = rate.NewLimiter(rate.Limit(perUs*1e6*driftFactor), int(missing))
+	e.gained.ReserveN(e.asOf.Add(-ahead), int(missing))
+	e.slack = 1e-6 + float64(missing)*0x1p-28 + perUs
+	e.state = limit.BucketState{Tokens: v.Remaining, Rem: max(0, rem), Until: math.MaxInt64, Micros: b.Micros}
 }
 
-// mirror returns a limiter that has level tokens at asOf and refills a little faster than the
-// bucket, and the slack that its floating point needs: 1e-6, 2^-28 of the burst, and 1µs of the
-// rate. The limiter counts whole tokens, so the whole part is taken from a full one, at the time
-// that makes up for the fraction: earlier for one gained already, later for a debt.
-func mirror(asOf time.Time, b *limit.TokenBucket, level, perUs float64) (*rate.Limiter, float64) {
-	perSecond := perUs * 1e6 * driftFactor
-	m := rate.NewLimiter(rate.Limit(perSecond), int(b.Burst))
-	whole := max(0, math.Floor(level))
-	fraction := microseconds(math.Abs(level-whole) / (perUs * driftFactor))
-	if level < whole {
-		fraction = -fraction
-	}
-	m.ReserveN(asOf.Add(-fraction), int(float64(b.Burst)-whole))
-	return m, 1e-6 + float64(b.Burst)*0x1p-28 + perUs
-}
-
-// Known returns the highest level that the charge's bucket can have at now, and the time of the
-// answer that says so; ok is false when nothing is known.
-func (t *Tier) Known(now time.Time, c *limit.Charge) (level float64, asOf time.Time, ok bool) {
+// Known returns what the charge's bucket holds at now, if nobody took anything since the newest
+// answer, and the time of that answer; ok is false when nothing is known.
+func (t *Tier) Known(now time.Time, c *limit.Charge) (tokens int64, asOf time.Time, ok bool) {
 	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, found := s.keys.Peek(c.Key)
-	if !found || e.mirror == nil || e.settings != *c.Settings {
+	if !found || e.gained == nil || e.settings != *c.Settings {
 		return 0, time.Time{}, false
 	}
-	if e.latest.Before(now) {
-		e.latest = now
-	}
-	since := e.latest.Sub(e.asOf).Seconds() * 1e6
-	return min(float64(c.Settings.Bucket.Burst), e.level+since*e.perUs), e.asOf, true
+	next, _, _ := c.Settings.Bucket.Decide(e.state, max(0, now.Sub(e.asOf)).Microseconds(), 0)
+	return next.Tokens, e.asOf, true
 }
 
 // BeginCredit says that this process is about to give tokens back under key: until EndCredit
@@ -202,12 +197,7 @@ func (t *Tier) BeginCredit(key string) {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.keys.Get(key)
-	if !ok {
-		e = new(entry)
-		s.keys.Add(key, e)
-	}
-	e.credits++
+	s.entry(key).credits++
 }
 
 // EndCredit ends what BeginCredit began, at asOf. What was known before is forgotten, and answers
@@ -216,10 +206,10 @@ func (t *Tier) EndCredit(asOf time.Time, key string) {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.keys.Get(key)
-	if !ok {
-		return // dropped meanwhile: nothing is known
-	}
+	e := s.entry(key)
 	e.credits = max(0, e.credits-1)
-	e.mirror, e.asOf = nil, asOf
+	e.gained = nil
+	if e.asOf.Before(asOf) {
+		e.asOf = asOf
+	}
 }

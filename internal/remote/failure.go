@@ -71,13 +71,6 @@ func replyFailure(text string) limit.Failure {
 	return limit.FailureOther
 }
 
-// unsent reports whether err shows that the command never left this process.
-func unsent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed) || errors.Is(err, errTooOld)
-}
-
 // isReply reports whether err is an error reply: the script ran into it before it wrote anything.
 func isReply(err error) bool {
 	var reply redis.Error

@@ -136,66 +136,104 @@ func (s *Store) latest(requests []limit.Request) time.Time {
 func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) ([]int, error) {
 	if !s.clock.known() {
 		// The first connection reads Redis's time, without which no deadline can be given.
-		if err := s.client.Ping(ctx).Err(); err != nil {
+		err := s.outlive(ctx, func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
+		if err != nil {
 			return nil, s.failed(err, false)
 		}
 	}
 	c := s.calls.Get().(*call)
-	defer s.calls.Put(c)
 	c.pack(0, requests, s.clock.at)
+	charging := c.charging
+	var text string
+	var sent atomic.Bool
 	start := time.Now()
-	text, err := s.run(ctx, c)
+	err := s.outlive(ctx, func(ctx context.Context) (err error) {
+		defer s.calls.Put(c)
+		text, err = s.run(ctx, c, &sent)
+		return err
+	})
 	arrived := time.Now()
 	s.metrics.calls.Inc()
 	s.metrics.duration.Observe(arrived.Sub(start).Seconds())
 	if err != nil {
-		return nil, s.failed(err, c.charging)
+		return nil, s.failed(err, charging && sent.Load())
 	}
 	now, expired, err := unpack([]byte(text), requests, decisions)
 	if err != nil {
-		return nil, s.failed(err, c.charging)
+		return nil, s.failed(err, charging)
 	}
 	s.clock.set(now, arrived)
 	return expired, nil
 }
 
+// roundTrips is how many round trips a call on a new connection takes at most: TCP, TLS, HELLO,
+// AUTH, greet, and the call's own.
+const roundTrips = 6
+
+// outlive returns when ctx ends, but lets the call go on for as long as its round trips may take.
+// Otherwise a Redis that answers in time, yet not several times within it, could never be given a
+// connection: the next call finds the one that this call has made ready.
+func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTrips*s.cfg.Timeout)
+	ended := make(chan error, 1)
+	go func() {
+		defer cancel()
+		ended <- call(longer)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // run sends the script once, by its hash. A server that does not know it has run nothing, and
-// gets its text.
-func (s *Store) run(ctx context.Context, c *call) (string, error) {
-	text, err := s.send(ctx, "EVALSHA", s.hash, c)
+// gets its text. sent is set as soon as it may have left.
+func (s *Store) run(ctx context.Context, c *call, sent *atomic.Bool) (string, error) {
+	text, err := s.send(ctx, "EVALSHA", s.hash, c, sent)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		text, err = s.send(ctx, "EVAL", s.text, c)
+		text, err = s.send(ctx, "EVAL", s.text, c, sent)
 	}
 	return text, err
 }
 
-// onceCmd is a command that the client must not send again by itself: it might charge twice.
-type onceCmd struct{ *redis.Cmd }
+// onceCmd is a command that the client must not send again by itself: it might charge twice. The
+// client asks for its Args when it writes them, and not before.
+type onceCmd struct {
+	*redis.Cmd
+	sent *atomic.Bool
+}
 
 func (onceCmd) NoRetry() bool { return true }
 
-func (s *Store) send(ctx context.Context, verb, script string, c *call) (string, error) {
+func (c onceCmd) Args() []any {
+	c.sent.Store(true)
+	return c.Cmd.Args()
+}
+
+func (s *Store) send(ctx context.Context, verb, script string, c *call, sent *atomic.Bool) (string, error) {
 	args := make([]any, 0, 4+len(c.keys))
 	args = append(args, verb, script, len(c.keys))
 	for _, k := range c.keys {
 		args = append(args, k)
 	}
-	cmd := onceCmd{redis.NewCmd(ctx, append(args, c.args)...)}
+	cmd := onceCmd{redis.NewCmd(ctx, append(args, c.args)...), sent}
 	if err := s.client.Process(ctx, cmd); err != nil {
 		return "", err
 	}
 	return cmd.Text()
 }
 
-// failed counts err and wraps it for the caller. A charging call without any reply is in doubt:
-// the charge may have been made.
+// failed counts err and wraps it for the caller. A charging call that was sent and got no reply is
+// in doubt: the charge may have been made.
 func (s *Store) failed(err error, charging bool) error {
 	if errors.Is(err, redis.ErrClosed) {
 		return fmt.Errorf("remote: decide: %w: %w", limit.ErrUnavailable, err)
 	}
 	failure := failureOf(err)
 	s.metrics.errors.WithLabelValues(string(failure)).Inc()
-	if charging && !isReply(err) && !unsent(err) {
+	if charging && !isReply(err) {
 		s.metrics.ambiguous.Inc()
 	}
 	return &limit.StoreError{Failure: failure, Err: err}

@@ -1,0 +1,386 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/config"
+)
+
+// inForce is the time in which a change must have been reported.
+const inForce = 2 * time.Second
+
+// follower runs a watcher and keeps what it says, in order: "apply" and the names of the limits,
+// or "reject" and the error.
+type follower struct {
+	*config.Watcher
+	path string
+	said chan string
+}
+
+// follow watches the file until the test ends; prepare may change the watcher before it runs.
+func follow(t *testing.T, path string, prepare ...func(*config.Watcher)) *follower {
+	t.Helper()
+	f := &follower{path: path, said: make(chan string, 1000)}
+	f.Watcher = config.NewWatcher(path,
+		func(c *config.Config) { f.said <- "apply " + names(c) },
+		func(err error) { f.said <- "reject " + err.Error() })
+	for _, change := range prepare {
+		change(f.Watcher)
+	}
+	if _, err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	f.run(t)
+	return f
+}
+
+func (f *follower) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(inForce):
+			t.Error("Run did not return")
+		}
+		for len(f.said) > 0 {
+			t.Errorf("unexpected at the end: %s", <-f.said)
+		}
+	})
+}
+
+// want waits for the next thing that the watcher says.
+func (f *follower) want(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-f.said:
+		if got != want {
+			t.Fatalf("\n got %s\nwant %s", got, want)
+		}
+	case <-time.After(inForce):
+		t.Fatalf("nothing within %v, want %s", inForce, want)
+	}
+}
+
+// quiet waits for d, in which the watcher must say nothing.
+func (f *follower) quiet(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case got := <-f.said:
+		t.Fatalf("%s, want nothing", got)
+	case <-time.After(d):
+	}
+}
+
+func names(c *config.Config) string {
+	var list []string
+	for _, l := range c.Rules.Limits {
+		list = append(list, l.Name)
+	}
+	return strings.Join(list, ",")
+}
+
+// limits is a config with limits of these names.
+func limits(names ...string) string {
+	text := "limits:\n"
+	for _, name := range names {
+		text += "  - name: " + name + "\n    rate: 10/s\n"
+	}
+	return text
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	check(t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newFile makes a config with the limit a in a folder of its own.
+func newFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tidegate.yaml")
+	write(t, path, limits("a"))
+	return path
+}
+
+// TestWatcherFindsEveryWayToChangeAFile changes a file three times in each way.
+func TestWatcherFindsEveryWayToChangeAFile(t *testing.T) {
+	ways := []struct {
+		name   string
+		gap    bool // for a moment there is no file, which a hasty watcher might see
+		change func(t *testing.T, path, text string)
+	}{
+		{"in place", false, write},
+		{"renamed over", false, func(t *testing.T, path, text string) {
+			write(t, path+".tmp", text)
+			check(t, os.Rename(path+".tmp", path))
+		}},
+		{"an editor that keeps a backup", true, func(t *testing.T, path, text string) {
+			check(t, os.Rename(path, path+"~"))
+			write(t, path, text)
+			check(t, os.Remove(path+"~"))
+		}},
+		{"removed and made anew", true, func(t *testing.T, path, text string) {
+			check(t, os.Remove(path))
+			write(t, path, text)
+		}},
+		{"a link set anew", false, func(t *testing.T, path, text string) {
+			target := filepath.Join(t.TempDir(), "elsewhere.yaml")
+			write(t, target, text)
+			check(t, os.Symlink(target, path+".tmp"))
+			check(t, os.Rename(path+".tmp", path))
+		}},
+		{"the folder replaced", true, func(t *testing.T, path, text string) {
+			folder := filepath.Dir(path)
+			check(t, os.Mkdir(folder+".new", 0o755))
+			write(t, filepath.Join(folder+".new", filepath.Base(path)), text)
+			check(t, os.Rename(folder, filepath.Join(t.TempDir(), "old")))
+			check(t, os.Rename(folder+".new", folder))
+		}},
+		{"an old modification time", false, func(t *testing.T, path, text string) {
+			write(t, path, text)
+			check(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
+		}},
+	}
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			folder := filepath.Join(t.TempDir(), "config")
+			check(t, os.Mkdir(folder, 0o755))
+			path := filepath.Join(folder, "tidegate.yaml")
+			write(t, path, limits("a"))
+			f := follow(t, path, func(w *config.Watcher) {
+				if !way.gap {
+					w.Hasten()
+				}
+			})
+			for _, name := range []string{"b", "c", "d"} {
+				way.change(t, path, limits(name))
+				f.want(t, "apply "+name)
+			}
+		})
+	}
+}
+
+// configMap is a folder as Kubernetes mounts a ConfigMap: tidegate.yaml → ..data/tidegate.yaml,
+// ..data → a folder that each update makes anew.
+type configMap struct {
+	folder string
+	data   string // what ..data points at
+}
+
+func (m *configMap) swap(t *testing.T, text string) {
+	t.Helper()
+	fresh, err := os.MkdirTemp(m.folder, "..2026_")
+	check(t, err)
+	write(t, filepath.Join(fresh, "tidegate.yaml"), text)
+	link := filepath.Join(m.folder, "..data_tmp")
+	check(t, os.Symlink(filepath.Base(fresh), link))
+	check(t, os.Rename(link, filepath.Join(m.folder, "..data")))
+	if m.data != "" {
+		check(t, os.RemoveAll(m.data))
+	}
+	m.data = fresh
+}
+
+func newConfigMap(t *testing.T) (m *configMap, path string) {
+	t.Helper()
+	m = &configMap{folder: t.TempDir()}
+	m.swap(t, limits("a"))
+	path = filepath.Join(m.folder, "tidegate.yaml")
+	check(t, os.Symlink("..data/tidegate.yaml", path))
+	return m, path
+}
+
+func TestWatcherFollowsAConfigMap(t *testing.T) {
+	for _, layout := range []string{"direct", "behind a link"} {
+		t.Run(layout, func(t *testing.T) {
+			t.Parallel()
+			m, path := newConfigMap(t)
+			if layout != "direct" {
+				link := filepath.Join(t.TempDir(), "conf")
+				check(t, os.Symlink(m.folder, link))
+				path = filepath.Join(link, "tidegate.yaml")
+			}
+			f := follow(t, path)
+			for _, name := range []string{"b", "c", "d"} {
+				m.swap(t, limits(name))
+				f.want(t, "apply "+name)
+			}
+		})
+	}
+}
+
+// TestWatcherNeedsNoNotices is in time without any.
+func TestWatcherNeedsNoNotices(t *testing.T) {
+	t.Parallel()
+	m, path := newConfigMap(t)
+	f := follow(t, path, (*config.Watcher).OnlyPoll)
+	m.swap(t, limits("b"))
+	f.want(t, "apply b")
+}
+
+// TestWatcherFindsWhatNoNoticeTells moves a folder two above the file, which the watch of the
+// file's own folder does not see.
+func TestWatcherFindsWhatNoNoticeTells(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		check(t, os.MkdirAll(filepath.Join(top, name, "config"), 0o755))
+		write(t, filepath.Join(top, name, "config", "tidegate.yaml"), limits(name))
+	}
+	path := filepath.Join(top, "a", "config", "tidegate.yaml")
+	f := follow(t, path)
+	check(t, os.Rename(filepath.Join(top, "a"), filepath.Join(top, "old")))
+	check(t, os.Rename(filepath.Join(top, "b"), filepath.Join(top, "a")))
+	f.want(t, "apply b")
+	// The folder that is there now is watched, not the one that was.
+	write(t, path, limits("c"))
+	f.want(t, "apply c")
+}
+
+func TestWatcherSameContentIsNoChange(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	f := follow(t, path, (*config.Watcher).Hasten)
+	check(t, os.Chtimes(path, time.Time{}, time.Now()))
+	f.quiet(t, 300*time.Millisecond)
+	write(t, path+".tmp", limits("a"))
+	check(t, os.Rename(path+".tmp", path))
+	f.quiet(t, 300*time.Millisecond)
+	write(t, path, limits("b"))
+	f.want(t, "apply b")
+}
+
+func TestWatcherAppliesWithoutLoad(t *testing.T) {
+	t.Parallel()
+	f := &follower{path: newFile(t), said: make(chan string, 10)}
+	f.Watcher = config.NewWatcher(f.path, func(c *config.Config) { f.said <- "apply " + names(c) }, nil)
+	f.run(t)
+	f.want(t, "apply a")
+}
+
+// TestWatcherFindsAChangeBeforeRun changes the file between Load and Run.
+func TestWatcherFindsAChangeBeforeRun(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	f := follow(t, path, func(w *config.Watcher) {
+		if c, err := w.Load(); err != nil || names(c) != "a" {
+			t.Fatalf("Load: %v, %v", c, err)
+		}
+	})
+	write(t, path, limits("b"))
+	f.want(t, "apply b")
+}
+
+func TestWatcherRejectsEachBadContentOnce(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	f := follow(t, path, (*config.Watcher).Hasten)
+	write(t, path, limits("b", "b"))
+	twice := `reject ` + path + `:4:11: limit "b" is there twice, first in line 2: give each its own name`
+	f.want(t, twice)
+	check(t, os.Chtimes(path, time.Time{}, time.Now()))
+	write(t, path, limits("b", "b"))
+	f.quiet(t, 300*time.Millisecond)
+	write(t, path, "limits: []\n")
+	f.want(t, "reject "+path+":1:9: limits is empty: write at least one limit")
+	write(t, path, limits("b", "b"))
+	f.want(t, twice)
+	// What was in force all the time is said again: the file is good.
+	write(t, path, limits("a"))
+	f.want(t, "apply a")
+}
+
+func TestWatcherKeepsADeletedFile(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	f := follow(t, path, (*config.Watcher).Hasten)
+	gone := "reject config: read: stat " + path + ": no such file or directory"
+	for _, name := range []string{"a", "b"} {
+		check(t, os.Remove(path))
+		f.want(t, gone)
+		f.quiet(t, 400*time.Millisecond) // longer than from one look to the next
+		write(t, path, limits(name))
+		f.want(t, "apply "+name)
+	}
+	check(t, os.RemoveAll(filepath.Dir(path)))
+	f.want(t, gone)
+	check(t, os.MkdirAll(path, 0o755))
+	f.want(t, "reject config: read: open "+path+": not a plain file: d---------")
+	check(t, os.Remove(path))
+	f.want(t, gone)
+	write(t, path, limits("c"))
+	f.want(t, "apply c")
+}
+
+func TestWatcherTakesTheLastOfManyWrites(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	f := follow(t, path)
+	for i := range 50 {
+		write(t, path, limits(fmt.Sprintf("n%d", i)))
+	}
+	for taken := 1; ; taken++ {
+		select {
+		case got := <-f.said:
+			if got == "apply n49" {
+				return
+			}
+			if taken == 3 {
+				t.Fatalf("%d configs were taken, the latest %s", taken, got)
+			}
+		case <-time.After(inForce):
+			t.Fatal("the last one was not taken")
+		}
+	}
+}
+
+// TestReload reports at once, although nothing would settle within an hour.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	f := follow(t, path, (*config.Watcher).OnlyReload)
+	f.Reload()
+	f.want(t, "apply a")
+	write(t, path, "limits: []\n")
+	for range 2 {
+		f.Reload()
+		f.want(t, "reject "+path+":1:9: limits is empty: write at least one limit")
+	}
+	check(t, os.Remove(path))
+	f.Reload()
+	f.want(t, "reject config: read: stat "+path+": no such file or directory")
+}
+
+func TestWatcherLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.yaml")
+	w := config.NewWatcher(path, nil, nil)
+	if _, err := w.Load(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Load of no file: %v", err)
+	}
+	write(t, path, "limits: []\n")
+	var problems config.Errors
+	if _, err := w.Load(); !errors.As(err, &problems) {
+		t.Errorf("Load of a bad file: %v", err)
+	}
+}
