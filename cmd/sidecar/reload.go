@@ -22,6 +22,7 @@ import (
 // reloads keeps the config in force, and puts the next one there. Safe for concurrent use.
 type reloads struct {
 	source  string // a file, or builtIn
+	hangups chan os.Signal
 	watcher *config.Watcher
 	limits  *limiter.Limiter
 	store   *store
@@ -34,11 +35,13 @@ type reloads struct {
 	health  admin.ConfigHealth // guarded by mu
 }
 
-// newReloads follows file; without one there is nothing to follow.
+// newReloads follows file; without one there is nothing to follow. From now until run ends a SIGHUP
+// no longer ends the process; one that comes before run is not lost.
 func newReloads(file string, logger *slog.Logger) *reloads {
 	r := &reloads{
-		source: builtIn,
-		logger: logger,
+		source:  builtIn,
+		hangups: make(chan os.Signal, 1),
+		logger:  logger,
 		done: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tidegate_config_reloads_total",
 			Help: "Changed configs that were put in force (success) or refused (failure).",
@@ -51,6 +54,7 @@ func newReloads(file string, logger *slog.Logger) *reloads {
 	for _, result := range []string{"success", "failure"} {
 		r.done.WithLabelValues(result)
 	}
+	signal.Notify(r.hangups, syscall.SIGHUP)
 	if file != "" {
 		r.source = file
 		r.watcher = config.NewWatcher(file, r.apply, r.reject)
@@ -75,15 +79,13 @@ func (r *reloads) begin(cfg *config.Config, limits *limiter.Limiter, store *stor
 
 // run follows the file, and SIGHUP, until ctx ends.
 func (r *reloads) run(ctx context.Context) error {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+	defer signal.Stop(r.hangups)
 	if r.watcher == nil {
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-hangups:
+			case <-r.hangups:
 				r.logger.Warn("there is no config file to reload")
 			}
 		}
@@ -95,7 +97,7 @@ func (r *reloads) run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return
-			case <-hangups:
+			case <-r.hangups:
 				r.watcher.Reload()
 			}
 		}

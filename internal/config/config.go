@@ -1,15 +1,13 @@
 // Package config turns a YAML file into limits, policies and typed settings. It refuses
 // whatever it does not understand, and reports everything that is wrong with a file at once,
-// each problem with its position. It keeps no state, starts no goroutine, and reads no file but
-// the one that Load is given: the files that a config names are read by those who use them.
+// each problem with its position. It starts no goroutine but in Watcher.Run, and reads no file but
+// the one it is given: the files that a config names are read by those who use them.
 package config
 
 import (
 	_ "embed" // for BuiltinYAML
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
@@ -140,14 +138,9 @@ func Builtin() *Config {
 // Load reads the config in the file at path. What is wrong inside the file comes back as
 // [Errors]; any other error means that it could not be read.
 func Load(path string) (*Config, error) {
-	file, err := os.Open(path)
+	data, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("config: read: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("config: read: %w", err)
+		return nil, err
 	}
 	return Parse(path, data)
 }

@@ -11,6 +11,9 @@ func (w *Watcher) Hasten() {
 // OnlyPoll makes the watcher ignore the system's notices.
 func (w *Watcher) OnlyPoll() { w.pace.calm = time.Hour }
 
+// OnlyNotices makes the watcher look at the file when the system tells of something.
+func (w *Watcher) OnlyNotices() { w.pace.poll = time.Hour }
+
 // OnlyReload makes the watcher look at the file when Reload says so, and settle nothing.
 func (w *Watcher) OnlyReload() {
 	w.pace.poll, w.pace.calm, w.pace.settle, w.pace.blind = time.Hour, time.Hour, time.Hour, time.Hour
@@ -18,3 +21,6 @@ func (w *Watcher) OnlyReload() {
 
 // SetPatience sets how long a change may go on before that is reported.
 func (w *Watcher) SetPatience(d time.Duration) { w.pace.patience = d }
+
+// SetSettle sets how long a change must stand still before it is taken.
+func (w *Watcher) SetSettle(d time.Duration) { w.pace.settle, w.pace.blind = d, d }

@@ -52,6 +52,7 @@ func TestWatcherTakesNoHalfWrittenFile(t *testing.T) {
 		{"by itself", false},
 		{"on Reload", true},
 	}
+	t.Parallel()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -72,9 +73,9 @@ func TestWatcherTakesNoHalfWrittenFile(t *testing.T) {
 func TestWatcherReportsAFileThatIsNeverFinished(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
-	f := follow(t, path, (*config.Watcher).Hasten, func(w *config.Watcher) { w.SetPatience(500 * time.Millisecond) })
+	f := follow(t, path, (*config.Watcher).Hasten, func(w *config.Watcher) { w.SetPatience(300 * time.Millisecond) })
 	finish := writeHalf(t, path, limits("b"))
-	f.want(t, "reject config: reload: "+path+" has been unfinished for 500ms: another program has it open for writing")
+	f.want(t, "reject config: reload: "+path+" has been unfinished for 300ms: another program has it open for writing")
 	f.quiet(t, 400*time.Millisecond)
 	finish("")
 	f.want(t, "apply b")
@@ -136,6 +137,7 @@ func TestWatcherLeaksNothing(t *testing.T) {
 	t.Run("reload", func(t *testing.T) {
 		f := follow(t, path)
 		reload := func(name string) {
+			m.data = "" // keep the former folder, which would take its watch along
 			m.swap(t, limits(name))
 			f.Reload()
 			f.want(t, "apply "+name)

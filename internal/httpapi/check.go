@@ -99,7 +99,7 @@ func (s *Server) checkMany(ctx context.Context, arrival time.Time, rc *fasthttp.
 		if err == nil {
 			d := &decisions[0]
 			decisions = decisions[1:]
-			degraded = degraded || d.Err == nil && d.Degraded
+			degraded = degraded || d.Degraded
 			if err = d.Err; err == nil {
 				writeDecision(&x.answer, d)
 				continue

@@ -108,6 +108,9 @@ func (p *problem) write(w *jx.Writer) {
 		w.RawStr(`,"field":`)
 		w.Str(cut(p.field))
 	}
+	if p.kind == typeCapacity {
+		w.RawStr(`,"degraded":true`)
+	}
 	w.ObjEnd()
 }
 
@@ -121,6 +124,7 @@ func (s *Server) fail(rc *fasthttp.RequestCtx, err error) {
 	rc.Response.Header.SetCanonical(headerCacheControl, valueNoStore)
 	if p.kind == typeCapacity {
 		rc.Response.Header.SetCanonical(headerRetry, []byte("1"))
+		rc.Response.Header.SetCanonical(headerDegraded, valueTrue)
 	}
 	rc.SetBody(w.Buf)
 }

@@ -70,7 +70,14 @@ func TestStoreErrors(t *testing.T) {
 			for range 3 {
 				got := s.check(t, `{"limit":"per-user","key":"secret-value"}`)
 				wantProblem(t, got, tt.status, tt.code, "")
-				wantHeaders(t, got.header, map[string]string{"Retry-After": tt.wait, "X-Should-Retry": ""})
+				degraded := "" // of the tiers, as the body says too
+				if tt.status == 503 && tt.kind == capacity {
+					degraded = "true"
+				}
+				wantHeaders(t, got.header, map[string]string{"Retry-After": tt.wait, "X-Should-Retry": "", "X-Tidegate-Degraded": degraded})
+				if strings.Contains(got.body, `"degraded":true`) != (degraded != "") {
+					t.Errorf("got %s", got.body)
+				}
 				if p := decode[problem](t, got.body); p.Type != tt.kind || strings.Contains(got.body, "remote") {
 					t.Errorf("got type %q, want %q, without the cause; body %s", p.Type, tt.kind, got.body)
 				}
