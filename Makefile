@@ -4,6 +4,7 @@
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE    ?= tidegate:$(VERSION)
 FUZZTIME ?= 1m
+REPORT   ?= bin/faults.md
 
 # VCS stamping fails in a checkout owned by someone else; the version is set by -X anyway.
 BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
@@ -14,7 +15,7 @@ GOFMT = "$$(go env GOROOT)/bin/gofmt"
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all lint fuzz cover docker clean test-deps
+.PHONY: help run build test test-all chaos lint fuzz cover docker clean test-deps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +31,10 @@ test: test-deps ## Run the tests with the race detector, long ones in their shor
 
 test-all: test-deps ## Run the tests with the race detector, the long forms too
 	$(RACE_TEST) -timeout 60m ./...
+
+chaos: test-deps ## Run the fault suite in full, on an idle machine; results in REPORT (default bin/faults.md)
+	@mkdir -p $(dir $(REPORT))
+	go test -count=1 -timeout 30m ./internal/chaos -args -strict -report $(abspath $(REPORT))
 
 lint: ## Check format, vet, staticcheck, import directions, Lua and shell syntax
 	@files=$$($(GOFMT) -l .) && if [ -n "$$files" ]; then echo "gofmt would change:" && echo "$$files" && exit 1; fi

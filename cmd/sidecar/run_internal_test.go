@@ -37,15 +37,15 @@ func TestRunEndsWithItsContext(t *testing.T) {
 }
 
 func TestWaits(t *testing.T) {
-	tests := []struct{ timeout, api, admin time.Duration }{
-		{10 * time.Second, 9 * time.Second, time.Second},
-		{time.Hour, time.Hour - time.Second, time.Second},
-		{time.Second, 900 * time.Millisecond, 100 * time.Millisecond},
+	tests := []struct{ timeout, api, rest time.Duration }{
+		{10 * time.Second, 8 * time.Second, time.Second},
+		{time.Hour, time.Hour - 2*time.Second, time.Second},
+		{time.Second, 800 * time.Millisecond, 100 * time.Millisecond},
 	}
 	for _, tt := range tests {
 		s := &sidecar{cfg: &config.Config{ShutdownTimeout: tt.timeout}}
-		if api, admin := s.waits(); api != tt.api || admin != tt.admin {
-			t.Errorf("a timeout of %v gives %v and %v, want %v and %v", tt.timeout, api, admin, tt.api, tt.admin)
+		if api, rest := s.waits(); api != tt.api || rest != tt.rest {
+			t.Errorf("a timeout of %v gives %v and %v, want %v and %v", tt.timeout, api, rest, tt.api, tt.rest)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (*side
 	if err != nil {
 		return nil, errors.Join(err, s.store.close())
 	}
-	_, adminWait := s.waits()
+	_, rest := s.waits()
 	s.plane = admin.New(admin.Config{
 		Listener:        s.admin,
 		MetricsListener: s.metrics,
@@ -111,16 +111,16 @@ func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (*side
 		Health:          s.health,
 		Build:           s.build,
 		Logger:          logger,
-		ShutdownTimeout: adminWait,
+		ShutdownTimeout: rest,
 	})
 	return s, nil
 }
 
-// waits divides the time for a shutdown: most of it is for the requests under way, the rest for
-// the admin plane, which goes after them.
-func (s *sidecar) waits() (api, adminPlane time.Duration) {
-	adminPlane = min(time.Second, s.cfg.ShutdownTimeout/10)
-	return s.cfg.ShutdownTimeout - adminPlane, adminPlane
+// waits divides the time for a shutdown: most of it is for the requests under way, and a rest each
+// for the admin plane, which goes after them, and for the store, which goes last.
+func (s *sidecar) waits() (api, rest time.Duration) {
+	rest = min(time.Second, s.cfg.ShutdownTimeout/10)
+	return s.cfg.ShutdownTimeout - 2*rest, rest
 }
 
 // listen opens every listener, or none.
@@ -173,7 +173,7 @@ func (s *sidecar) run(ctx context.Context) error {
 		return s.plane.Run(adminCtx)
 	})
 	group.Go(func() error { return s.reloads.run(apiCtx) })
-	group.Go(func() error { return s.store.run(storeCtx, func() []*limit.Limit { return s.limits.Rules().Limits }) })
+	group.Go(func() error { return s.runStore(storeCtx) })
 	group.Go(func() error {
 		defer stopAPI()
 		select {
@@ -184,11 +184,30 @@ func (s *sidecar) run(ctx context.Context) error {
 		s.logger.Info("shutting down", "within", s.cfg.ShutdownTimeout.String())
 		return nil
 	})
-	err := errors.Join(group.Wait(), s.store.close())
+	err := group.Wait()
 	if err == nil {
 		s.logger.Info("stopped")
 	}
 	return err
+}
+
+// runStore runs the store until ctx ends, and closes it. When it then takes too long to say that
+// this node has gone, as a Redis that stands still makes it, its connections are cut.
+func (s *sidecar) runStore(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.store.run(ctx, func() []*limit.Limit { return s.limits.Rules().Limits }) }()
+	select {
+	case err := <-ended:
+		return errors.Join(err, s.store.close())
+	case <-ctx.Done():
+	}
+	_, wait := s.waits()
+	select {
+	case err := <-ended:
+		return errors.Join(err, s.store.close())
+	case <-time.After(wait):
+		return errors.Join(s.store.close(), <-ended)
+	}
 }
 
 // health is the detail of /readyz.

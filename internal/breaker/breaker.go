@@ -18,6 +18,7 @@ import (
 
 // Shared is the store whose calls may fail.
 type Shared interface {
+	// Decide fills decisions. When it returns an error, those with a Tier are answered all the same.
 	Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error
 	Forget(ctx context.Context, charge limit.Charge) error
 }
@@ -97,6 +98,7 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.Registry.Register(state); err != nil {
 		return nil, fmt.Errorf("breaker: register metrics: %w", err)
 	}
+	var streak uint32 // failures since the last success; guarded by the gate's lock
 	gate := gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:         "redis",
 		MaxRequests:  1,
@@ -104,12 +106,21 @@ func New(cfg Config) (*Store, error) {
 		BucketPeriod: max(time.Millisecond, cfg.Window/buckets),
 		Timeout:      cfg.OpenFor,
 		IsExcluded:   neutral,
+		// Asked about every result that counts. The gate's own count of failures in a row forgets
+		// those that are older than the window.
+		IsSuccessful: func(err error) bool {
+			if streak++; err == nil {
+				streak = 0
+			}
+			return err == nil
+		},
 		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return c.ConsecutiveFailures >= cfg.Failures ||
+			return streak >= cfg.Failures ||
 				c.TotalFailures >= cfg.Failures && c.TotalFailures >= c.TotalSuccesses
 		},
 		// Called under the breaker's lock: it must not ask the breaker anything.
 		OnStateChange: func(_ string, from, to gobreaker.State) {
+			streak = 0
 			state.Set(float64(to))
 			cfg.Logger.Log(context.Background(), levelOf(from, to), "circuit breaker "+to.String(), slog.String("from", from.String()))
 		},
@@ -169,7 +180,9 @@ func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions 
 		return nil
 	}
 	for i, d := range decisions {
-		s.degrade(&requests[i], d, err)
+		if d.Tier == limit.TierNone {
+			s.degrade(&requests[i], d, err)
+		}
 	}
 	return nil
 }

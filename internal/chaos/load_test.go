@@ -45,9 +45,10 @@ type load struct {
 	asking   sync.WaitGroup
 
 	mu      sync.Mutex
-	idle    []*client // guarded by mu
-	dials   int       // guarded by mu
-	answers []answer  // guarded by mu
+	idle    []*client     // guarded by mu
+	dials   int           // guarded by mu
+	lag     time.Duration // guarded by mu; by how much the load was itself late at most
+	answers []answer      // guarded by mu
 }
 
 // client is one connection that is kept alive.
@@ -73,7 +74,7 @@ func startLoad(t *testing.T, addr string, rate int, questions []string, users in
 		l.requests = append(l.requests, requests)
 	}
 	for range connections {
-		c, err := l.dial()
+		c, err := dial(l.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,8 +99,15 @@ func (l *load) run() {
 			return
 		case <-time.After(due - time.Since(l.begin)):
 		}
+		l.noteLag(time.Since(l.begin) - due)
 		l.asking.Go(func() { l.ask(i, due) })
 	}
+}
+
+func (l *load) noteLag(late time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lag = max(l.lag, late)
 }
 
 // ask sends request i and keeps its answer.
@@ -140,11 +148,11 @@ func (l *load) take() (*client, error) {
 	}
 	l.dials++
 	l.mu.Unlock()
-	return l.dial()
+	return dial(l.addr)
 }
 
-func (l *load) dial() (*client, error) {
-	c, err := net.Dial("tcp", l.addr)
+func dial(addr string) (*client, error) {
+	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -203,11 +211,12 @@ func (l *load) recovered(since time.Duration) bool {
 	return false
 }
 
-// extraDials returns how many connections had to be opened while the load ran.
-func (l *load) extraDials() int {
+// side returns how many connections the load had to open while it ran, and by how much it was
+// itself late at most: on an idle machine by some milliseconds.
+func (l *load) side() (dials int, lag time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.dials
+	return l.dials, l.lag
 }
 
 func (l *load) closeAll() {

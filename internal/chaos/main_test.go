@@ -45,9 +45,6 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// timeout is redis.timeout in every config here.
-const timeout = 50 * time.Millisecond
-
 // form is how long and how hard the suite tests.
 type form struct {
 	rate    int           // requests per second
@@ -55,22 +52,24 @@ type form struct {
 	fault   time.Duration // how long a fault lasts
 	settle  time.Duration // of load after the recovery
 	openFor time.Duration // breaker.open_for
+	timeout time.Duration // redis.timeout
 	slack   time.Duration // by how much the worst answer may be later than timeout
 }
 
 // formOf returns the form that was asked for.
 func formOf() form {
-	switch {
-	case testing.Short():
-		return form{rate: 250, warm: 200 * time.Millisecond, fault: 700 * time.Millisecond,
-			settle: 200 * time.Millisecond, openFor: 300 * time.Millisecond, slack: time.Second}
-	case *strict:
-		return form{rate: 500, warm: time.Second, fault: 6 * time.Second,
-			settle: time.Second, openFor: 2 * time.Second, slack: 100 * time.Millisecond}
-	default:
-		return form{rate: 500, warm: time.Second, fault: 6 * time.Second,
-			settle: time.Second, openFor: 2 * time.Second, slack: time.Second}
+	f := form{
+		rate: 500, warm: time.Second, fault: 6 * time.Second, settle: time.Second,
+		openFor: 2 * time.Second, timeout: 100 * time.Millisecond, slack: time.Second,
 	}
+	if testing.Short() {
+		f.rate, f.warm, f.fault, f.settle = 250, 200*time.Millisecond, 700*time.Millisecond, 200*time.Millisecond
+		f.openFor = 300 * time.Millisecond
+	}
+	if *strict {
+		f.timeout, f.slack = 50*time.Millisecond, 100*time.Millisecond
+	}
+	return f
 }
 
 // tailSlack is by how much the answer at the 99.9th percentile may be later than timeout; it is

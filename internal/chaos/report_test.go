@@ -53,8 +53,11 @@ func (r *run) row() string {
 		r.fault.name, shared, fallback, closed, foreign,
 		ms(percentile(waits, 0.5)), ms(percentile(waits, 0.999)), ms(waits[len(waits)-1]), ms(r.recovered),
 		states[int(r.during["tidegate_breaker_state"])], strings.Join(errors, ", "),
-		r.after["tidegate_ambiguous_total"], r.after["tidegate_expired_calls_total"])
+		r.grown("tidegate_ambiguous_total"), r.grown("tidegate_expired_calls_total"))
 }
+
+// grown returns by how much a metric has grown since before the fault.
+func (r *run) grown(metric string) float64 { return r.after[metric] - r.before[metric] }
 
 // write writes the table to the file of -report, if one is named.
 func (rep *report) write(t *testing.T) {
@@ -63,7 +66,7 @@ func (rep *report) write(t *testing.T) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d requests/s, each fault for %v, redis.timeout %v, breaker.open_for %v. Answers are those to the requests of the fault's time; waits, in ms, those from its beginning to a second after its end; back is the time from its end to the first answer of Redis, in ms.\n\n",
-		rep.form.rate, rep.form.fault, timeout, rep.form.openFor)
+		rep.form.rate, rep.form.fault, rep.form.timeout, rep.form.openFor)
 	b.WriteString("| fault | by Redis | without (open, local) | 503 (closed) | 503 (wrong type) | p50 | p99.9 | worst | back | breaker | errors | in doubt | expired |\n")
 	b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range faults() {

@@ -59,6 +59,15 @@ func questions() []question {
 	}
 }
 
+// bodies are the questions as the load asks them.
+func bodies() []string {
+	var all []string
+	for _, q := range questions() {
+		all = append(all, q.body)
+	}
+	return all
+}
+
 // users is how many keys each limit has.
 const users = 16
 
@@ -69,14 +78,14 @@ func newStage(t *testing.T, f form, options ...redistest.Option) *stage {
 	s.proxy = redistest.NewProxy(t, s.server.Addr())
 	s.password = filepath.Join(t.TempDir(), "password")
 	s.setPassword("")
-	s.sidecar = startSidecar(t, s.redis(f)+fmt.Sprintf("  password_file: %s\n", s.password)+rules)
+	s.sidecar = startSidecar(t, redisAt(f, s.proxy.Addr())+fmt.Sprintf("  password_file: %s\n", s.password)+rules)
 	s.sidecar.awaitRedis()
 	return s
 }
 
-// redis is the part of the config about Redis behind the proxy; the block redis stands last.
-func (s *stage) redis(f form) string {
-	return fmt.Sprintf("breaker: {open_for: %v}\nredis:\n  addrs: [%q]\n  timeout: %v\n", f.openFor, s.proxy.Addr(), timeout)
+// redisAt is the part of a config about Redis; the block redis stands last.
+func redisAt(f form, addr string) string {
+	return fmt.Sprintf("breaker: {open_for: %v}\nredis:\n  addrs: [%q]\n  timeout: %v\n", f.openFor, addr, f.timeout)
 }
 
 // setPassword changes the password that the sidecar uses.
@@ -87,7 +96,7 @@ func (s *stage) setPassword(text string) {
 	}
 }
 
-// do sends Redis a command whose reply must be "OK", a number, or as the test likes.
+// do sends Redis a command, whose reply must not be an error, and returns the reply.
 func (s *stage) do(args ...string) any {
 	s.Helper()
 	reply := s.server.Do(s.T, args...)

@@ -16,10 +16,11 @@ type run struct {
 	begin     time.Duration // of the fault, since the load began
 	end       time.Duration
 	answers   []answer
-	before    samples // metrics before the fault
-	during    samples // at its end
-	after     samples // after the recovery
-	dials     int     // connections that the load opened while it ran
+	before    samples       // metrics before the fault
+	during    samples       // at its end
+	after     samples       // after the recovery
+	dials     int           // connections that the load opened while it ran
+	lag       time.Duration // by how much the load was itself late at most
 	charged   map[string]int
 	recovered time.Duration // from the fault's end to the first answer of Redis
 }
@@ -33,6 +34,13 @@ func TestFaults(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			shareMachine(t)
 			r := endure(t, f, &fault)
+			for range retries {
+				if !*strict || r.lag <= idleLag {
+					break
+				}
+				t.Logf("the load was itself late by up to %v: once more", r.lag)
+				r = endure(t, f, &fault)
+			}
 			report.add(r)
 			r.checkAnswers(t)
 			r.checkTimes(t)
@@ -43,15 +51,21 @@ func TestFaults(t *testing.T) {
 	t.Cleanup(func() { report.write(t) })
 }
 
+// idleLag is by how much the load may itself be late for the times to mean something; retries is
+// how often the strict form waits for the machine to be so idle.
+const (
+	idleLag = 5 * time.Millisecond
+	retries = 3
+)
+
 // endure lets one fault happen under load.
 func endure(t *testing.T, f form, fault *fault) *run {
-	s := newStage(t, f, fault.options...)
-	var bodies []string
-	for _, q := range questions() {
-		bodies = append(bodies, q.body)
+	if fault.effect == none && !*strict {
+		f.timeout = time.Second // a busy machine must not add to the fault
 	}
+	s := newStage(t, f, fault.options...)
 	r := &run{form: f, fault: fault}
-	l := startLoad(t, s.sidecar.addr, f.rate, bodies, users)
+	l := startLoad(t, s.sidecar.addr, f.rate, bodies(), users)
 	time.Sleep(f.warm)
 	r.before = s.sidecar.metrics()
 
@@ -72,8 +86,12 @@ func endure(t *testing.T, f form, fault *fault) *run {
 	r.end = time.Since(l.begin)
 	s.sidecar.await("an answer is of Redis again", func() bool { return l.recovered(r.end) })
 	time.Sleep(f.settle)
+	if !*strict {
+		s.sidecar.await("the breaker is closed", func() bool { return s.sidecar.metrics()["tidegate_breaker_state"] == 0 })
+	}
 	r.after = s.sidecar.metrics()
-	r.answers, r.dials = l.end(), l.extraDials()
+	r.answers = l.end()
+	r.dials, r.lag = l.side()
 	r.charged = s.charges()
 	for i := range r.answers {
 		if a := &r.answers[i]; a.sent >= r.end && a.err == nil && a.shared() {
@@ -103,8 +121,13 @@ func (r *run) checkAnswers(t *testing.T) {
 	if wrong > 5 {
 		t.Errorf("%d of %d answers are wrong", wrong, len(r.answers))
 	}
-	t.Logf("answers: %v", counts)
+	t.Logf("answers: %v; the load was late by up to %v", counts, r.lag)
 	degraded := counts["fallback"] + counts["closed"]
+	if r.fault.effect == overcome && !slices.ContainsFunc(r.answers, func(a answer) bool {
+		return a.err == nil && a.shared() && a.sent > (r.begin+r.end)/2 && a.sent < r.end
+	}) {
+		t.Error("no answer was of Redis in the fault's second half")
+	}
 	if r.fault.effect == none && degraded > 0 || r.fault.effect == total && (counts["fallback"] == 0 || counts["closed"] == 0) {
 		t.Errorf("%d answers without Redis: %v", degraded, counts)
 	}
@@ -153,17 +176,21 @@ const blackout = 300 * time.Millisecond
 // checkTimes checks how long callers waited, and how soon Redis was back.
 func (r *run) checkTimes(t *testing.T) {
 	waits := r.waits()
-	if worst := waits[len(waits)-1]; worst > timeout+r.form.slack {
-		t.Errorf("the worst answer took %v, want at most %v", worst, timeout+r.form.slack)
+	if worst := waits[len(waits)-1]; worst > r.form.timeout+r.form.slack {
+		t.Errorf("the worst answer took %v, want at most %v (the load was late by up to %v)", worst, r.form.timeout+r.form.slack, r.lag)
 	}
-	if tail := percentile(waits, 0.999); *strict && tail > timeout+tailSlack {
-		t.Errorf("p99.9 is %v, want at most %v", tail, timeout+tailSlack)
+	if tail := percentile(waits, 0.999); *strict && tail > r.form.timeout+tailSlack {
+		t.Errorf("p99.9 is %v, want at most %v (the load was late by up to %v)", tail, r.form.timeout+tailSlack, r.lag)
 	}
-	if most := r.form.openFor + time.Second; r.recovered > most {
+	most := r.form.openFor + time.Second
+	if !*strict {
+		most += r.form.slack
+	}
+	if r.recovered > most {
 		t.Errorf("Redis was back %v after the fault, want at most %v", r.recovered, most)
 	}
 	for i := range r.answers {
-		if a := &r.answers[i]; a.sent > r.end+r.form.openFor+time.Second && a.err == nil && !a.shared() {
+		if a := &r.answers[i]; *strict && a.sent > r.end+most && a.err == nil && !a.shared() {
 			t.Errorf("an answer without Redis %v after the fault", a.sent-r.end)
 			break
 		}
@@ -223,19 +250,20 @@ func (r *run) checkCharges(t *testing.T) {
 // checkMetrics checks that the metrics tell the same story.
 func (r *run) checkMetrics(t *testing.T) {
 	state := r.during["tidegate_breaker_state"]
-	if open := state > 0; r.fault.effect == total && !open || r.fault.effect == none && open {
+	quiet := r.fault.effect == none || r.fault.effect == overcome && *strict
+	if open := state > 0; r.fault.effect == total && !open || quiet && open {
 		t.Errorf("breaker_state is %v at the fault's end", state)
 	}
-	if state := r.after["tidegate_breaker_state"]; state != 0 {
+	if state := r.after["tidegate_breaker_state"]; *strict && state != 0 {
 		t.Errorf("breaker_state is %v after the recovery", state)
 	}
 	kinds := r.after.errorKinds(r.before)
 	for kind := range kinds {
-		if !slices.Contains(r.fault.kinds, kind) {
+		if late := kind == "timeout" && !*strict; !late && !slices.Contains(r.fault.kinds, kind) {
 			t.Errorf("errors by kind: %v, want only %v", kinds, r.fault.kinds)
 		}
 	}
-	if r.fault.effect != none && len(kinds) == 0 {
+	if r.fault.effect >= some && len(kinds) == 0 {
 		t.Errorf("no errors were counted, want %v", r.fault.kinds)
 	}
 	t.Logf("errors by kind: %v", slices.Sorted(maps.Keys(kinds)))

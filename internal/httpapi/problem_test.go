@@ -31,6 +31,10 @@ func TestMethodsAndPaths(t *testing.T) {
 		{"POST", "/v1/check/", 404, ""},
 		{"POST", "/v1/checks", 404, ""},
 		{"POST", "/V1/Check", 404, ""},
+		{"POST", "//v1/check", 404, ""},
+		{"POST", "/x/../v1/check", 404, ""},
+		{"POST", "/v1/%63heck", 404, ""},
+		{"POST", "/v1/check%3f", 404, ""},
 		{"POST", "/v1/reset", 404, ""},
 		{"GET", "/metrics", 404, ""},
 	}

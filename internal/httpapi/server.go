@@ -198,7 +198,7 @@ func (s *Server) newFastHTTP(requests context.Context) *fasthttp.Server {
 func (s *Server) serve(ctx context.Context, rc *fasthttp.RequestCtx) {
 	arrival := time.Now()
 	defer s.recover(rc)
-	switch string(rc.Path()) {
+	switch string(rc.URI().PathOriginal()) { // as it was sent: only these very paths charge
 	case "/v1/check":
 		if rc.IsPost() {
 			s.check(ctx, arrival, rc)

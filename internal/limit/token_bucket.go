@@ -50,12 +50,10 @@ func NewDiscreteBucket(tokens, interval, burst, initial int64) (TokenBucket, err
 	if tokens == 0 {
 		return NewTokenBucket(Rate{}, burst, initial)
 	}
-	if tokens < 0 || interval <= 0 || interval > maxFill {
+	if tokens < 0 || tokens > MaxNumber || interval <= 0 || interval > maxFill {
 		return TokenBucket{}, fmt.Errorf("limit: a refill of %d tokens every %dµs is out of range", tokens, interval)
 	}
-	// More than a burst at once only fills the bucket.
-	grain := max(1, min(tokens, burst))
-	return newBucket(TokenBucket{Tokens: 1, Micros: interval, Grain: grain, Burst: burst, Initial: initial})
+	return newBucket(TokenBucket{Tokens: 1, Micros: interval, Grain: tokens, Burst: burst, Initial: initial})
 }
 
 func newBucket(b TokenBucket) (TokenBucket, error) {
@@ -84,7 +82,7 @@ func newBucket(b TokenBucket) (TokenBucket, error) {
 // above the share still passes when the share is full, and leaves a debt. n below 2 is 1.
 func (b TokenBucket) Share(n int64) TokenBucket {
 	share := b
-	share.Overdraw = true
+	share.Overdraw = b.Burst > 0
 	if n < 2 || b.Burst == 0 {
 		return share
 	}
@@ -125,7 +123,7 @@ func (b *TokenBucket) Decide(s BucketState, now, cost int64) (next BucketState, 
 	switch {
 	case s.Micros == 0 || now >= s.Until:
 		next = BucketState{Tokens: b.Initial, At: now, Micros: b.Micros}
-		moved = cost > 0 && cost <= b.Burst && b.Initial < b.Burst
+		moved = cost > 0 && (cost <= b.Burst || b.Overdraw) && b.Initial < b.Burst
 	default:
 		moved = now < s.At
 		next = b.advance(s, now)

@@ -20,12 +20,13 @@ func (h *expiryHeap) Push(x any) {
 	*h = append(*h, s)
 }
 
-// Pop removes the last state.
+// Pop removes the last state, which then has no place.
 func (h *expiryHeap) Pop() any {
 	last := len(*h) - 1
 	s := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
+	s.place = -1
 	return s
 }
 

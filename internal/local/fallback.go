@@ -78,15 +78,15 @@ func (f *Fallback) share(wall time.Time, c *limit.Charge) limit.Charge {
 	return share
 }
 
-// cap lowers a stored share to its part of what an answer newer than it left. The caller holds
-// the memory's mu.
+// cap lowers a stored share to its part of what an answer left that was asked for after the
+// share's last change. The caller holds the memory's mu.
 func (f *Fallback) cap(wall time.Time, now int64, whole, share *limit.Charge) {
 	stored, ok := f.memory.states.Peek(share.Key)
 	if !ok {
 		return
 	}
 	_, asOf, known := f.tier.Known(wall, whole)
-	if !known || f.memory.at(asOf) <= stored.bucket.At {
+	if !known || f.memory.at(asOf) < stored.bucket.At {
 		return
 	}
 	bucket := &share.Settings.Bucket

@@ -41,7 +41,7 @@ type state struct {
 	key    string
 	bucket limit.BucketState
 	due    int64 // when it is looked at as expired; never later than bucket.Until
-	place  int   // in the heap
+	place  int   // in the heap; -1 once it is dropped
 }
 
 var entriesOpts = prometheus.GaugeOpts{
@@ -164,7 +164,7 @@ func (m *Memory) settle(c *limit.Charge, s *step, passes bool) limit.Verdict {
 }
 
 func (m *Memory) store(now int64, key string, s *step) {
-	if s.stored != nil {
+	if s.stored != nil && s.stored.place >= 0 { // the request's earlier charges may have dropped it
 		s.stored.bucket = s.next
 		if s.next.Until < s.stored.due {
 			m.expiry.move(s.stored, s.next.Until)
@@ -179,11 +179,15 @@ func (m *Memory) store(now int64, key string, s *step) {
 	m.expiry.push(fresh)
 }
 
-// makeRoom drops every state that counts as absent, looking only at those that are due; when
-// there is none, the least recently used one.
+// dropAtOnce is how many states one call drops at most: the caller of a call that found more would
+// wait for milliseconds, and everybody else with it.
+const dropAtOnce = 1000
+
+// makeRoom drops states that count as absent, looking only at those that are due; when there is
+// none, the least recently used one.
 func (m *Memory) makeRoom(now int64) {
-	dropped := false
-	for len(m.expiry) > 0 && m.expiry[0].due <= now {
+	dropped := 0
+	for dropped < dropAtOnce && len(m.expiry) > 0 && m.expiry[0].due <= now {
 		oldest := m.expiry[0]
 		if oldest.bucket.Until > now {
 			m.expiry.move(oldest, oldest.bucket.Until)
@@ -191,9 +195,9 @@ func (m *Memory) makeRoom(now int64) {
 		}
 		m.expiry.remove(oldest)
 		m.states.Remove(oldest.key)
-		dropped = true
+		dropped++
 	}
-	if dropped {
+	if dropped > 0 {
 		return
 	}
 	if _, oldest, ok := m.states.RemoveOldest(); ok {

@@ -113,17 +113,39 @@ func TestLocalWaitIsNeverTooShort(t *testing.T) {
 	}
 }
 
+func TestAnswersAgeFromTheAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPath(t, even(t, 1, 3_600_000_000, 1), 0, 40*time.Millisecond)
+		p.ask(1, limit.TierEmbedded)
+		time.Sleep(960 * time.Millisecond)
+		p.ask(1, limit.TierLocal)
+		time.Sleep(time.Millisecond)
+		p.ask(1, limit.TierEmbedded)
+	})
+}
+
 func TestForgetIsSeenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPath(t, even(t, 1, 3_600_000_000, 1), time.Millisecond, time.Millisecond)
+		p := newPath(t, even(t, 1, 3_600_000_000, 1), 2*time.Millisecond, 5*time.Millisecond)
 		p.ask(1, limit.TierEmbedded)
 		p.ask(1, limit.TierLocal)
-		if err := p.Forget(context.Background(), "l", limit.Attributes{{Name: "user", Value: "u"}}); err != nil {
-			t.Fatal(err)
+		forget := func() {
+			if err := p.Forget(context.Background(), "l", limit.Attributes{{Name: "user", Value: "u"}}); err != nil {
+				t.Error(err)
+			}
 		}
+		go forget()
+		time.Sleep(3 * time.Millisecond)
+		if d := p.ask(1, limit.TierEmbedded); !d.Allowed { // while the reply is under way
+			t.Error("denied during a reset that is done")
+		}
+		p.ask(1, limit.TierEmbedded) // what was asked before the reset ended is not trusted
+		p.ask(1, limit.TierLocal)
+		forget()
 		if d := p.ask(1, limit.TierEmbedded); !d.Allowed {
 			t.Error("denied after a reset")
 		}
+		p.ask(1, limit.TierLocal)
 	})
 }
 

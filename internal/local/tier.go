@@ -158,8 +158,8 @@ func (s *shard) entry(key string) *entry {
 // mirror takes over what an answer says of the bucket: the tokens left, and through the time to
 // full, which is rounded up to a µs, the part of the next grain that is gained already. The
 // limiter begins without a grain, that part's time before asOf, and gains what is missing at
-// most, a little faster than the bucket. The slack is for floating point (1e-6, and 2^-28 of
-// what is missing) and for times cut to a µs.
+// most, a little faster than the bucket. The slack is a millionth of a grain for floating point,
+// and a µs of the rate for times cut to a µs.
 func (e *entry) mirror(v *limit.Verdict) {
 	b := &v.Settings.Bucket
 	missing := (max(0, b.Burst-v.Remaining) + b.Grain - 1) / b.Grain
@@ -173,7 +173,7 @@ func (e *entry) mirror(v *limit.Verdict) {
 	perUs := float64(b.Tokens) / float64(b.Micros)
 	e.gained = rate.NewLimiter(rate.Limit(perUs*1e6*driftFactor), int(missing))
 	e.gained.ReserveN(e.asOf.Add(-ahead), int(missing))
-	e.slack = 1e-6 + float64(missing)*0x1p-28 + perUs
+	e.slack = 1e-6 + perUs
 	e.state = limit.BucketState{Tokens: v.Remaining, Rem: max(0, rem), Until: math.MaxInt64, Micros: b.Micros}
 }
 

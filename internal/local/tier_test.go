@@ -48,6 +48,22 @@ func TestDenyAllowsForTimesCutToMicroseconds(t *testing.T) {
 	w.want(10*time.Microsecond, 12, true)
 }
 
+func TestDenyAllowsForFloatingPoint(t *testing.T) {
+	// A token in decades, nearly due: one float64 between 0 and 1 is hours or µs apart from the next.
+	for years := range int64(90) {
+		for i := range int64(20) {
+			micros := (years+1)*365*86_400_000_000 + i*1_234_567_891
+			w := newWorld(t, even(t, 1, micros, 1))
+			w.base = time.Unix(1_700_000_000, 0)
+			w.answer(0, 1)
+			due := time.Duration(micros) * time.Microsecond
+			w.base = w.base.Add(due - time.Second)
+			w.ask(time.Second-1001, time.Second-1001, 1)
+			w.want(time.Second, 1, false)
+		}
+	}
+}
+
 func TestDenyAtTheExactInterval(t *testing.T) {
 	for _, b := range []limit.TokenBucket{even(t, 10, 1_000_000, 1), even(t, 1, 3_000_000, 1), even(t, 3, 1_000_000, 1), even(t, 7, 9_000_000, 1)} {
 		w := newWorld(t, b)
@@ -70,6 +86,7 @@ func TestDenyInDebt(t *testing.T) {
 	if !denied || v.Remaining != -5 || v.RetryAfter != 600*time.Millisecond || v.ResetAfter != 1500*time.Millisecond {
 		t.Errorf("got %+v, %v; want -5 left, retry after 600ms, reset after 1.5s", v, denied)
 	}
+	w.want(0, 0, false) // a peek is the store's to answer
 	w.want(590*time.Millisecond, 1, true)
 	w.want(600*time.Millisecond, 1, false)
 	w.want(600*time.Millisecond, 2, true)
@@ -194,30 +211,43 @@ func TestOwnCredit(t *testing.T) {
 	w.tier.Observe(w.base.Add(2*time.Millisecond), key, &late)
 	w.want(3*time.Millisecond, 1, false)
 	w.give(4*time.Millisecond, 10)
-	w.tier.BeginCredit(key) // a second one meanwhile
-	w.tier.EndCredit(w.base.Add(6*time.Millisecond), key)
-	w.want(6*time.Millisecond, 1, false)
-	w.tier.EndCredit(w.base.Add(5*time.Millisecond), key) // it ended earlier, but is told later
+	w.tier.EndCredit(w.base.Add(5*time.Millisecond), key)
+	w.want(5*time.Millisecond, 1, false)
+	w.tier.Observe(w.base.Add(4*time.Millisecond), key, &late) // asked before the credit, answered after it
 	w.want(7*time.Millisecond, 1, false)
-	// Asked before the credit, answered after it.
-	for _, asOf := range []time.Duration{3, 5} {
-		w.tier.Observe(w.base.Add(asOf*time.Millisecond), key, &late)
-		w.want(7*time.Millisecond, 1, false)
-	}
 	w.ask(7*time.Millisecond, 7*time.Millisecond, 10)
 	w.want(8*time.Millisecond, 1, true)
 }
 
-func TestOwnCreditOfAnUnknownKey(t *testing.T) {
+func TestTwoOwnCredits(t *testing.T) {
 	w := newWorld(t, even(t, 1, 3_600_000_000, 10))
 	late := w.answer(0, 10)
 	w.tier.BeginCredit(key)
-	w.tier.Observe(w.base.Add(time.Millisecond), key, &late)
-	w.want(2*time.Millisecond, 1, false)
+	w.tier.BeginCredit(key)
+	w.tier.EndCredit(w.base.Add(3*time.Millisecond), key)
+	w.ask(4*time.Millisecond, 4*time.Millisecond, 1)
+	w.want(5*time.Millisecond, 1, false) // the other one is under way
+	w.tier.EndCredit(w.base.Add(7*time.Millisecond), key)
+	w.tier.EndCredit(w.base.Add(6*time.Millisecond), key) // one too many, and told late
+	w.tier.Observe(w.base.Add(6*time.Millisecond), key, &late)
+	w.want(8*time.Millisecond, 1, false)
+	w.ask(8*time.Millisecond, 8*time.Millisecond, 1)
+	w.want(9*time.Millisecond, 1, true)
+	w.tier.BeginCredit(key)
+	w.want(9*time.Millisecond, 1, false)
+}
+
+func TestOwnCreditOfAKeyThatIsDropped(t *testing.T) {
+	w := newWorld(t, even(t, 1, 3_600_000_000, 10))
+	w.tier = newTier(t, local.TierConfig{MaxKeys: 1})
+	late := w.answer(0, 10)
+	w.tier.BeginCredit(key)
+	for i := range 1000 {
+		w.tier.Observe(w.base, fmt.Sprint(i), &late)
+	}
 	w.tier.EndCredit(w.base.Add(3*time.Millisecond), key)
 	w.tier.Observe(w.base.Add(2*time.Millisecond), key, &late)
 	w.want(4*time.Millisecond, 1, false)
-	w.tier.EndCredit(w.base.Add(4*time.Millisecond), "rl:{l:other}") // without a beginning
 }
 
 func TestDenyLeavesAlone(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
@@ -103,44 +101,41 @@ func (m *Memory) plant(key string, bucket limit.BucketState) {
 	m.expiry.push(s)
 }
 
+// replay runs one trace through a Memory of its own.
+func replay(t *testing.T, v vector) {
+	m := newMemory(t, 0)
+	l := &limit.Limit{Name: "vector", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit}
+	settings, now := &limit.Settings{Bucket: v.Settings.bucket(t)}, int64(vectorStart)
+	for i, step := range v.Steps {
+		if step.Settings != nil {
+			settings = &limit.Settings{Bucket: step.Settings.bucket(t)}
+		}
+		if st := step.State; st != nil {
+			m.plant("key", limit.BucketState{
+				Tokens: st.Tokens, Rem: st.Rem, At: vectorStart + st.At, Until: vectorStart + st.Until, Micros: st.Micros,
+			})
+		}
+		for range max(1, step.Repeat) {
+			now += step.Wait
+			if step.Now != nil {
+				now = vectorStart + *step.Now
+			}
+			got := ask(m, now, limit.Charge{Limit: l, Settings: settings, Key: "key", Cost: step.Cost}).Verdicts
+			want := limit.Verdict{
+				Limit: l, Settings: settings, Known: true,
+				Allowed: step.Want.Allowed, Never: step.Want.Never, Remaining: step.Want.Remaining,
+				RetryAfter: time.Duration(step.Want.RetryAfter) * time.Microsecond,
+				ResetAfter: time.Duration(step.Want.ResetAfter) * time.Microsecond,
+			}
+			if len(got) != 1 || got[0] != want {
+				t.Fatalf("step %d, cost %d at %dµs: got %+v, want %+v", i+1, step.Cost, now-vectorStart, got, want)
+			}
+		}
+	}
+}
+
 func TestMemoryVectors(t *testing.T) {
 	for _, v := range readVectors(t) {
-		t.Run(v.Name, func(t *testing.T) {
-			memory, err := NewMemory(MemoryConfig{Registry: prometheus.NewRegistry()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := &limit.Limit{Name: "vector", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit}
-			settings, now := &limit.Settings{Bucket: v.Settings.bucket(t)}, int64(vectorStart)
-			for i, step := range v.Steps {
-				if step.Settings != nil {
-					settings = &limit.Settings{Bucket: step.Settings.bucket(t)}
-				}
-				if st := step.State; st != nil {
-					memory.plant("key", limit.BucketState{
-						Tokens: st.Tokens, Rem: st.Rem, At: vectorStart + st.At, Until: vectorStart + st.Until, Micros: st.Micros,
-					})
-				}
-				for range max(1, step.Repeat) {
-					now += step.Wait
-					if step.Now != nil {
-						now = vectorStart + *step.Now
-					}
-					var d limit.Decision
-					memory.DecideAt(now, []limit.Request{{Charges: []limit.Charge{
-						{Limit: l, Settings: settings, Key: "key", Cost: step.Cost},
-					}}}, []*limit.Decision{&d})
-					want := limit.Verdict{
-						Limit: l, Settings: settings, Known: true,
-						Allowed: step.Want.Allowed, Never: step.Want.Never, Remaining: step.Want.Remaining,
-						RetryAfter: time.Duration(step.Want.RetryAfter) * time.Microsecond,
-						ResetAfter: time.Duration(step.Want.ResetAfter) * time.Microsecond,
-					}
-					if len(d.Verdicts) != 1 || d.Verdicts[0] != want {
-						t.Fatalf("step %d, cost %d at %dµs: got %+v, want %+v", i+1, step.Cost, now-vectorStart, d.Verdicts, want)
-					}
-				}
-			}
-		})
+		t.Run(v.Name, func(t *testing.T) { replay(t, v) })
 	}
 }

@@ -141,9 +141,17 @@ func (r *reply) next() int64 {
 	return n
 }
 
-// unpack reads the answers to requests into decisions, and returns Redis's time. expired lists
-// the requests that were past their deadline: nothing was charged for them.
+// unpack reads the answers to requests into decisions, which get a Tier, and returns Redis's time.
+// expired lists the requests that were past their deadline: nothing was charged for them, and they
+// get no Tier. After an error no decision has one.
 func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) (now int64, expired []int, err error) {
+	defer func() {
+		if err != nil {
+			for _, d := range decisions {
+				d.Reset()
+			}
+		}
+	}()
 	_, rest, err := msgp.ReadArrayHeaderBytes(text)
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: %w", errReply, err)
@@ -153,13 +161,13 @@ func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) 
 	for i := range requests {
 		d := decisions[i]
 		d.Verdicts = d.Verdicts[:0]
-		d.Tier = limit.TierRedis
 		switch code := r.next(); code {
 		case codeExpired:
 			expired = append(expired, i)
 		case codeWrongType:
-			d.Err = limit.ErrWrongType
+			d.Tier, d.Err = limit.TierRedis, limit.ErrWrongType
 		case codeAllowed, codeDenied:
+			d.Tier = limit.TierRedis
 			for j := range requests[i].Charges {
 				d.Verdicts = append(d.Verdicts, verdict(&requests[i].Charges[j], r.next(), r.next(), r.next()))
 			}

@@ -34,6 +34,10 @@ var replyFailures = []struct {
 	{"WRONGTYPE", limit.FailureWrongType},
 }
 
+// scriptRefusals are the words for a command or key within a script that the user has no right to:
+// up to Redis 7.0, and since.
+var scriptRefusals = []string{"The user executing the script can't", "ACL failure in script"}
+
 // failureOf says what kind of failure err is.
 func failureOf(err error) limit.Failure {
 	var reply redis.Error
@@ -62,10 +66,18 @@ func replyFailure(text string) limit.Failure {
 			return f.failure
 		}
 	}
+	if !strings.HasPrefix(text, "ERR ") {
+		return limit.FailureOther
+	}
 	// Redis 6.2 wraps the reply of a script's command: "ERR Error running script (…): …: OOM …".
 	for _, f := range replyFailures {
-		if strings.HasPrefix(text, "ERR ") && strings.Contains(text, ": "+f.word+" ") {
+		if strings.Contains(text, ": "+f.word+" ") {
 			return f.failure
+		}
+	}
+	for _, words := range scriptRefusals {
+		if strings.Contains(text, words) {
+			return limit.FailureAuth
 		}
 	}
 	return limit.FailureOther

@@ -72,11 +72,12 @@ func (s *Store) Close() error { return s.client.Close() }
 // blocked for more than about a millisecond.
 const maxCharges = 128
 
-// Decide decides requests in order, each in one atomic step, and fills decisions. Requests of
-// one call see what earlier ones took. Long lists are split into several calls; when one fails,
-// the error is a limit.StoreError, and charges may or may not have been made. A request whose
-// deadline passes in Redis before its turn is charged nothing, and is asked again while time
-// lasts; past its deadline its Err is a limit.StoreError of FailureTimeout.
+// Decide decides requests in order, each in one atomic step, and fills decisions, which must have
+// been reset. Requests of one call see what earlier ones took. Long lists are split into several
+// calls; when one fails, the error is a limit.StoreError: what earlier calls have answered holds
+// and has a Tier, the other charges may or may not have been made. A request whose deadline passes
+// in Redis before its turn is charged nothing, and is asked again while time lasts; past its
+// deadline its Err is a limit.StoreError of FailureTimeout.
 func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
 	for len(requests) > 0 {
 		n, charges := 0, 0
@@ -145,18 +146,18 @@ func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []
 	c.pack(0, requests, s.clock.at)
 	charging := c.charging
 	var text string
-	var sent atomic.Bool
+	var passage passage
 	start := time.Now()
 	err := s.outlive(ctx, func(ctx context.Context) (err error) {
 		defer s.calls.Put(c)
-		text, err = s.run(ctx, c, &sent)
+		text, err = s.run(ctx, c, &passage)
 		return err
 	})
 	arrived := time.Now()
 	s.metrics.calls.Inc()
 	s.metrics.duration.Observe(arrived.Sub(start).Seconds())
 	if err != nil {
-		return nil, s.failed(err, charging && sent.Load())
+		return nil, s.failed(err, !passage.withdraw() && charging)
 	}
 	now, expired, err := unpack([]byte(text), requests, decisions)
 	if err != nil {
@@ -189,36 +190,59 @@ func (s *Store) outlive(ctx context.Context, call func(context.Context) error) e
 }
 
 // run sends the script once, by its hash. A server that does not know it has run nothing, and
-// gets its text. sent is set as soon as it may have left.
-func (s *Store) run(ctx context.Context, c *call, sent *atomic.Bool) (string, error) {
-	text, err := s.send(ctx, "EVALSHA", s.hash, c, sent)
+// gets its text.
+func (s *Store) run(ctx context.Context, c *call, p *passage) (string, error) {
+	text, err := s.send(ctx, "EVALSHA", s.hash, c, p)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		text, err = s.send(ctx, "EVAL", s.text, c, sent)
+		text, err = s.send(ctx, "EVAL", s.text, c, p)
 	}
 	return text, err
 }
 
-// onceCmd is a command that the client must not send again by itself: it might charge twice. The
-// client asks for its Args when it writes them, and not before.
+// passage is how far a call has come: it waits for a connection until it is either sent or
+// withdrawn. The zero passage waits. Safe for concurrent use.
+type passage struct{ state atomic.Int32 }
+
+const (
+	waiting int32 = iota
+	sent
+	withdrawn
+)
+
+// send reports whether the call may be sent.
+func (p *passage) send() bool {
+	return p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent
+}
+
+// withdraw reports whether the call was not sent, and never will be.
+func (p *passage) withdraw() bool {
+	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
+}
+
+// onceCmd is a command that the client must not send again by itself: it might charge twice.
 type onceCmd struct {
 	*redis.Cmd
-	sent *atomic.Bool
+	passage *passage
 }
 
 func (onceCmd) NoRetry() bool { return true }
 
+// Args returns what is to be sent. The client asks when it has a connection and writes; a command
+// that was withdrawn until then is a PING.
 func (c onceCmd) Args() []any {
-	c.sent.Store(true)
+	if !c.passage.send() {
+		return []any{"PING"}
+	}
 	return c.Cmd.Args()
 }
 
-func (s *Store) send(ctx context.Context, verb, script string, c *call, sent *atomic.Bool) (string, error) {
+func (s *Store) send(ctx context.Context, verb, script string, c *call, p *passage) (string, error) {
 	args := make([]any, 0, 4+len(c.keys))
 	args = append(args, verb, script, len(c.keys))
 	for _, k := range c.keys {
 		args = append(args, k)
 	}
-	cmd := onceCmd{redis.NewCmd(ctx, append(args, c.args)...), sent}
+	cmd := onceCmd{redis.NewCmd(ctx, append(args, c.args)...), p}
 	if err := s.client.Process(ctx, cmd); err != nil {
 		return "", err
 	}

@@ -1,0 +1,137 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// TestFaultForeignKeys: a key that something else has taken is refused whatever the policy,
+// counted, left as it is, and harms no other key; another form of state has another key.
+func TestFaultForeignKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newSite(t, server, server.Addr(), "timeout: 10s", policies)
+	for _, name := range []string{"open", "closed", "local"} {
+		s.take(name, "u1", 1)
+		key := s.key(name, "u1")
+		for _, command := range [][]string{{"SET", key, "42"}, {"LPUSH", key, "x"}, {"ZADD", key, "1", "x"}, {"HSET", key, "count", "3"}} {
+			server.Do(t, "DEL", key)
+			server.Do(t, command...)
+			before := server.Do(t, "DUMP", key)
+			errors := s.metric(t, `tidegate_requests_total{policy="",result="error"`)
+			r := s.ask(t, fmt.Sprintf(`{"limit": %q, "key": "u1"}`, name))
+			if r.status != http.StatusServiceUnavailable || r.Code != "wrong-type" {
+				t.Errorf("%v: got %d %s, want 503 wrong-type", command, r.status, r.text)
+			}
+			if n := s.metric(t, `tidegate_requests_total{policy="",result="error"`); n != errors+1 {
+				t.Errorf("%v: %v errors are counted, want %v", command, n, errors+1)
+			}
+			if after := server.Do(t, "DUMP", key); after != before || s.ttl(key) != -time.Millisecond {
+				t.Errorf("%v: the foreign key was changed", command)
+			}
+		}
+		if r := s.take(name, "u2", 1); r.status != http.StatusOK || r.Tier != "redis" {
+			t.Errorf("another key of %s: got %d %s", name, r.status, r.text)
+		}
+	}
+	if state := s.metric(t, "tidegate_breaker_state"); state != 0 {
+		t.Errorf("the breaker is in state %v", state)
+	}
+	s.state = "string"
+	s.reload(1, policies)
+	if r := s.take("closed", "u1", 1); r.status != http.StatusOK || r.left() != 49 {
+		t.Errorf("with another form of state got %d %s", r.status, r.text)
+	}
+}
+
+// TestFaultUnfitServers: a server that can never decide is named as that, and until it is
+// replaced the policies decide.
+func TestFaultUnfitServers(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, reply, log string }{
+		{"Redis 5", "-ERR unknown command `HELLO`, with args beginning with:\r\n", "Redis 6.2"},
+		{"loading", "-LOADING Redis is loading the dataset in memory\r\n", "LOADING"},
+		{"out of memory", "-OOM command not allowed when used memory > 'maxmemory'.\r\n", "OOM"},
+		{"a replica", "-READONLY You can't write against a read only replica.\r\n", "READONLY"},
+		{"a password is missing", "-NOAUTH Authentication required.\r\n", "NOAUTH"},
+		{"no Redis", "HTTP/1.1 400 Bad Request\r\n\r\n", ""},
+		{"silent", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			stub := redistest.NewStub(t, func([]string) string { return tt.reply })
+			s := &site{t: t, head: listenAnywhere}
+			s.head += fmt.Sprintf("redis: {addrs: [%q], timeout: 50ms}\nbreaker: {failures: 3, open_for: 1h}\n", stub.Addr())
+			s.process = serve(t, "serve", "--config", writeConfig(t, s.head, policies))
+			for range 3 {
+				s.wantDegraded()
+			}
+			if state := s.metric(t, "tidegate_breaker_state"); state != 2 {
+				t.Errorf("the breaker is in state %v, want 2", state)
+			}
+			commands := stub.Commands()
+			s.wantDegraded()
+			if n := stub.Commands() - commands; n > 0 {
+				t.Errorf("%d commands went through the open breaker", n)
+			}
+			_, body := s.ready(t)
+			if !strings.Contains(s.logged(), tt.log) || !strings.Contains(s.logged(), `"redis is away"`) || !strings.Contains(body, `"reachable":false`) {
+				t.Errorf("log and readyz do not say %q:\n%s\n%s", tt.log, s.logged(), body)
+			}
+		})
+	}
+}
+
+// TestFaultMissingRights: a user without a right, or with a password that is no longer right, is
+// told of in log, metric and readyz, whoever met it first; nothing passes silently, and it is well
+// again when mended.
+func TestFaultMissingRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.WithUsers("default off", "teller on >one ~rl:* +@all"))
+	password := writeFile(t, "password", "one")
+	s := newSite(t, server, server.Addr(), "timeout: 200ms, username: teller, password_file: "+password+"}\nbreaker: {failures: 2, open_for: 1500ms", policies)
+	for _, fault := range []struct{ rule, mend, reason string }{
+		{"-eval -evalsha", "+@all", "NOPERM"},
+		{"-time", "+@all", "time"},
+		{"resetkeys", "~rl:*", "key"},
+		{"resetpass >two", "", "WRONGPASS"},
+	} {
+		s.wantReachable(t)
+		logged := len(s.logged())
+		before := s.metric(t, `tidegate_redis_errors_total{kind="auth"}`)
+		server.Do(t, append([]string{"ACL", "SETUSER", "teller"}, strings.Fields(fault.rule)...)...)
+		server.Do(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		await(t, fault.rule+" opens the breaker", func() bool { // so a heartbeat may never see the reason
+			s.take("local", "u1", 1)
+			return s.metric(t, "tidegate_breaker_state") == 2
+		})
+		s.wantDegraded()
+		await(t, "readyz says that Redis is away", func() bool {
+			_, body := s.ready(t)
+			return strings.Contains(body, `"reachable":false`)
+		})
+		_, body := s.ready(t)
+		if log := s.logged()[logged:]; !strings.Contains(log, fault.reason) || !strings.Contains(body, fault.reason) {
+			t.Errorf("%s: log and readyz do not both say %q:\n%s\n%s", fault.rule, fault.reason, log, body)
+		}
+		if n := s.metric(t, `tidegate_redis_errors_total{kind="auth"}`); n == before {
+			t.Errorf("%s: the metric does not count it", fault.rule)
+		}
+		if fault.mend != "" {
+			server.Do(t, "ACL", "SETUSER", "teller", fault.mend)
+		} else if err := os.WriteFile(password, []byte("two\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.wantReachable(t)
+	if r := s.take("closed", "u1", 1); r.status != http.StatusOK || r.Tier != "redis" {
+		t.Errorf("mended: got %d %s", r.status, r.text)
+	}
+}

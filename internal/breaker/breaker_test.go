@@ -1,0 +1,323 @@
+package breaker_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tidegate/tidegate/internal/breaker"
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// fakeShared is a shared store that does as the test says.
+type fakeShared struct {
+	mu    sync.Mutex
+	calls int // guarded by mu
+	do    func([]limit.Request, []*limit.Decision) error
+}
+
+func (f *fakeShared) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+	f.mu.Lock()
+	f.calls++
+	f.mu.Unlock()
+	return f.do(requests, decisions)
+}
+
+func (f *fakeShared) Forget(context.Context, limit.Charge) error { return f.do(nil, nil) }
+
+func (f *fakeShared) called() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls
+}
+
+// fakeShare is a node's share of which the charges of the named limits are denied.
+type fakeShare struct {
+	denies map[string]bool
+	asked  []limit.Request
+}
+
+func (f *fakeShare) Decide(requests []limit.Request, decisions []*limit.Decision) {
+	f.asked = append(f.asked, requests...)
+	for i := range requests {
+		decisions[i].Tier = limit.TierFallback
+		for _, c := range requests[i].Charges {
+			decisions[i].Verdicts = append(decisions[i].Verdicts, limit.Verdict{
+				Limit: c.Limit, Settings: c.Settings, Known: true, Allowed: !f.denies[c.Limit.Name], Remaining: 7,
+			})
+		}
+	}
+}
+
+// bench is a Store over fakes, with what it logs.
+type bench struct {
+	*breaker.Store
+	shared   *fakeShared
+	share    *fakeShare
+	registry *prometheus.Registry
+	log      strings.Builder
+}
+
+// newBench makes a Store of which every call ends as *err says at the time.
+func newBench(t *testing.T, cfg breaker.Config, err *error) *bench {
+	t.Helper()
+	b := &bench{share: &fakeShare{}, registry: prometheus.NewRegistry()}
+	b.shared = &fakeShared{do: func([]limit.Request, []*limit.Decision) error { return *err }}
+	cfg.Shared, cfg.Share, cfg.Registry = b.shared, b.share, b.registry
+	cfg.Logger = slog.New(slog.NewTextHandler(&b.log, nil))
+	store, failed := breaker.New(cfg)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	b.Store = store
+	return b
+}
+
+// call asks about an open limit, so that no error comes back, and returns the breaker's state.
+func (b *bench) call(t *testing.T) string {
+	t.Helper()
+	d := new(limit.Decision)
+	if err := b.Decide(t.Context(), []limit.Request{request(limitOf("open", limit.FailOpen))}, []*limit.Decision{d}); err != nil || d.Err != nil {
+		t.Fatalf("Decide: %v, %v", err, d.Err)
+	}
+	return b.State()
+}
+
+// wantState compares the state and the metric. Reading the state moves an open breaker whose time
+// is over to half-open.
+func (b *bench) wantState(t *testing.T, want string) {
+	t.Helper()
+	got := b.State()
+	value := map[string]string{"closed": "0", "half-open": "1", "open": "2"}[want]
+	text := "# HELP tidegate_breaker_state State of the circuit breaker around Redis: 0 closed, 1 half-open, 2 open.\n" +
+		"# TYPE tidegate_breaker_state gauge\ntidegate_breaker_state " + value + "\n"
+	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(text)); got != want || err != nil {
+		t.Errorf("the breaker is %s, want %s; metrics: %v", got, want, err)
+	}
+}
+
+var (
+	errTimeout  = &limit.StoreError{Failure: limit.FailureTimeout, Err: context.DeadlineExceeded}
+	errCanceled = &limit.StoreError{Failure: limit.FailureCanceled, Err: context.Canceled}
+	errForeign  = &limit.StoreError{Failure: limit.FailureWrongType, Err: errors.New("WRONGTYPE")}
+)
+
+// TestTripRule: each letter is a call (f fails, . succeeds, c is cancelled, w meets a wrong type),
+// each space a second, and what follows is the state after the last.
+func TestTripRule(t *testing.T) {
+	long := strings.Repeat(" ", 11)
+	tests := []struct {
+		name, calls, want string
+		failures          uint32
+	}{
+		{"nothing", "", "closed", 5},
+		{"one short of the row", "ffff", "closed", 5},
+		{"the last five all failed", "fffff", "open", 5},
+		{"after many successes", "....................fffff", "open", 5},
+		{"a success breaks the row", "....ffff.ffff", "open", 5}, // by the share in the window
+		{"a row however slowly", "f" + long + "f" + long + "f" + long + "f" + long + "f", "open", 5},
+		{"a slow row broken", "f" + long + "f" + long + "." + long + "f" + long + "f" + long + "f", "closed", 5},
+		{"half within the window", "f.f.f.f.f", "open", 5},
+		{"fewer than half", "..f..f..f..f..f..f", "closed", 5},
+		{"half, but too few", "f.f.f.f.", "closed", 5},
+		{"half, but too old", "f.f.f.f." + long + ".f", "closed", 5},
+		{"successes too old to count", "........" + long + "f.f.f.f.f", "open", 5},
+		{"the window rolls", "........          f.f.f.f.f", "open", 5},
+		{"cancels are neither", "ffffccccccccc", "closed", 5},
+		{"cancels do not break a row", "fcfcfcfcf", "open", 5},
+		{"cancels are no successes", "cccccccccc.f.f.f.f.f", "open", 5},
+		{"wrong types are neither", "wwwwwwwwww", "closed", 5},
+		{"another number", "ff", "open", 2},
+		{"one", "f", "open", 1},
+	}
+	results := map[rune]error{'f': errTimeout, '.': nil, 'c': errCanceled, 'w': errForeign}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var result error
+				b := newBench(t, breaker.Config{Failures: tt.failures}, &result)
+				for _, step := range tt.calls {
+					if step == ' ' {
+						time.Sleep(time.Second)
+						continue
+					}
+					result = results[step]
+					b.call(t)
+				}
+				b.wantState(t, tt.want)
+			})
+		})
+	}
+}
+
+// open fails calls until the breaker opens.
+func (b *bench) open(t *testing.T, result *error) {
+	t.Helper()
+	*result = errTimeout
+	for range 5 {
+		b.call(t)
+	}
+	b.wantState(t, "open")
+}
+
+// TestRecovery pins the way back: no call while open, one when that time is over, which closes
+// the breaker with a clean count or opens it for as long again.
+func TestRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var result error
+		b := newBench(t, breaker.Config{}, &result)
+		for range 2 { // twice: nothing is left of the first time
+			b.open(t, &result)
+			before := b.shared.called()
+			time.Sleep(1999 * time.Millisecond)
+			for range 100 {
+				b.call(t)
+			}
+			if got := b.shared.called(); got != before {
+				t.Fatalf("%d calls went through an open breaker", got-before)
+			}
+			time.Sleep(2 * time.Millisecond)
+			b.call(t) // fails
+			b.wantState(t, "open")
+			time.Sleep(1999 * time.Millisecond)
+			b.call(t)
+			if got := b.shared.called(); got != before+1 {
+				t.Fatalf("%d calls went through, want the one that failed", got-before)
+			}
+			time.Sleep(2 * time.Millisecond)
+			result = nil
+			b.call(t)
+			b.wantState(t, "closed")
+			result = errTimeout
+			for range 4 {
+				b.call(t)
+			}
+			b.wantState(t, "closed") // as many as before the first time
+			result = nil
+			for range 10 {
+				b.call(t)
+			}
+		}
+		// One line for each outage and for its end, none for the trials.
+		for line, want := range map[string]int{
+			`level=WARN msg="circuit breaker open"`:   2,
+			`level=INFO msg="circuit breaker closed"`: 2,
+			"circuit breaker":                         4,
+		} {
+			if got := strings.Count(b.log.String(), line); got != want {
+				t.Errorf("%d log lines with %q, want %d:\n%s", got, line, want, b.log.String())
+			}
+		}
+	})
+}
+
+// TestHalfOpenLetsOneThrough pins that of a thousand concurrent calls exactly one goes through,
+// however long it takes, and that those before the trip do not matter when they end.
+func TestHalfOpenLetsOneThrough(t *testing.T) {
+	for _, result := range []error{nil, errTimeout} {
+		synctest.Test(t, func(t *testing.T) {
+			var fail error
+			b := newBench(t, breaker.Config{}, &fail)
+			late := make(chan struct{})
+			go func() { _ = b.Do(func() error { <-late; return errTimeout }) }()
+			synctest.Wait()
+			b.open(t, &fail)
+			time.Sleep(2001 * time.Millisecond)
+
+			through := make(chan struct{})
+			before := b.shared.called()
+			b.shared.do = func([]limit.Request, []*limit.Decision) error { <-through; return result }
+			var group sync.WaitGroup
+			for range 1000 {
+				group.Go(func() { b.call(t) })
+			}
+			synctest.Wait()
+			close(late) // a failure from before the trip
+			time.Sleep(time.Minute)
+			b.wantState(t, "half-open")
+			if got := b.shared.called() - before; got != 1 {
+				t.Errorf("%d calls went through a half-open breaker, want 1", got)
+			}
+			close(through)
+			group.Wait()
+			if result == nil {
+				b.wantState(t, "closed")
+			} else {
+				b.wantState(t, "open")
+			}
+		})
+	}
+}
+
+// TestDoneIsAlwaysCalled pins that no way in which the one call of a half-open breaker may end
+// blocks it for ever.
+func TestDoneIsAlwaysCalled(t *testing.T) {
+	tests := []struct {
+		name string
+		call func() error
+		want string
+	}{
+		{"success", func() error { return nil }, "closed"},
+		{"failure", func() error { return errTimeout }, "open"},
+		{"an error of an unknown kind", func() error { return errors.New("strange") }, "open"},
+		{"cancel", func() error { return errCanceled }, "half-open"},
+		{"a bare cancel", func() error { return context.Canceled }, "half-open"},
+		{"wrong type", func() error { return errForeign }, "half-open"},
+		{"panic", func() error { panic("a bug") }, "open"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var result error
+				b := newBench(t, breaker.Config{}, &result)
+				b.open(t, &result)
+				time.Sleep(2001 * time.Millisecond)
+				func() {
+					defer func() {
+						if caught := recover(); (caught != nil) != (tt.name == "panic") {
+							t.Errorf("recovered %v", caught)
+						}
+					}()
+					_ = b.Do(tt.call)
+				}()
+				b.wantState(t, tt.want)
+				time.Sleep(2001 * time.Millisecond)
+				result = nil
+				b.call(t)
+				b.wantState(t, "closed")
+			})
+		})
+	}
+}
+
+// TestForget pins that a reset goes through the breaker and has no policy to fall back on.
+func TestForget(t *testing.T) {
+	var result error
+	b := newBench(t, breaker.Config{}, &result)
+	if err := b.Forget(t.Context(), limit.Charge{}); err != nil {
+		t.Errorf("Forget: %v", err)
+	}
+	b.open(t, &result)
+	if err := b.Forget(t.Context(), limit.Charge{}); !errors.Is(err, limit.ErrUnavailable) {
+		t.Errorf("Forget while open: %v, want ErrUnavailable", err)
+	}
+}
+
+func TestMetricTwice(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	cfg := breaker.Config{Logger: slog.New(slog.DiscardHandler), Registry: registry}
+	if _, err := breaker.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := breaker.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "breaker: register metrics: ") {
+		t.Errorf("a second breaker on one registry: %v", err)
+	}
+}
