@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/internal/admin"
 	"github.com/tidegate/tidegate/internal/breaker"
@@ -65,7 +66,7 @@ func openEmbedded(cfg *config.Config, secret limit.Secret, registry prometheus.R
 	}
 	return &store{
 		Store:   memory,
-		run:     func(ctx context.Context, _ func() []*limit.Limit) error { <-ctx.Done(); return nil },
+		run:     func(ctx context.Context, _ func() []*limit.Limit) error { return memory.Run(ctx) },
 		close:   func() error { return nil },
 		secret:  func() limit.Secret { return secret },
 		health:  func() admin.StoreHealth { return admin.StoreHealth{Kind: "embedded", Reachable: true} },
@@ -101,35 +102,39 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 	}
 	s := &store{close: redis.Close, secret: redis.Secret, timeout: cfg.Redis.Timeout}
 	s.nodes.Store(int64(cfg.Nodes))
-	guarded, err := s.guard(cfg, redis, registry, logger)
+	guarded, shares, err := s.guard(cfg, redis, registry, logger)
 	if err != nil {
 		return nil, errors.Join(err, redis.Close())
 	}
 	s.Store = guarded
 	s.run = func(ctx context.Context, limits func() []*limit.Limit) error {
-		return redis.Run(ctx, guarded.Do, limits)
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return shares.Run(ctx) })
+		group.Go(func() error { return redis.Run(ctx, guarded.Do, limits) })
+		return group.Wait()
 	}
 	s.health = func() admin.StoreHealth { return redisHealth(redis.Reachable(), guarded.State()) }
 	return s, nil
 }
 
-// guard puts the local tier, the breaker and the degradation policy around Redis.
-func (s *store) guard(cfg *config.Config, redis *remote.Store, registry prometheus.Registerer, logger *slog.Logger) (*breaker.Store, error) {
+// guard puts the local tier, the breaker and the degradation policy around Redis. It returns the
+// memory of this node's shares too.
+func (s *store) guard(cfg *config.Config, redis *remote.Store, registry prometheus.Registerer, logger *slog.Logger) (*breaker.Store, *local.Memory, error) {
 	tier, err := local.NewTier(local.TierConfig{
 		MaxKeys:  cfg.Local.MaxKeys,
 		Recheck:  cfg.Local.Recheck,
 		Registry: labeled(registry, "mirror"),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.tier = tier
 	memory, err := local.NewMemory(local.MemoryConfig{MaxKeys: cfg.Local.MaxKeys, Registry: labeled(registry, "fallback")})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	nodes := func(l *limit.Limit) int { return max(int(s.nodes.Load()), redis.Nodes(l)) }
-	return breaker.New(breaker.Config{
+	guarded, err := breaker.New(breaker.Config{
 		Shared:   redis,
 		Share:    local.NewFallback(memory, tier, nodes),
 		Failures: uint32(cfg.Breaker.Failures),
@@ -138,6 +143,7 @@ func (s *store) guard(cfg *config.Config, redis *remote.Store, registry promethe
 		Logger:   logger,
 		Registry: registry,
 	})
+	return guarded, memory, err
 }
 
 // labeled tells the metrics of the process's several local stores apart.

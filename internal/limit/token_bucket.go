@@ -79,7 +79,8 @@ func newBucket(b TokenBucket) (TokenBucket, error) {
 
 // Share returns the settings of one of n nodes that keep the limit together without a shared
 // store: an n-th of the rate and of the burst, rounded down, which may leave a burst of 0. A cost
-// above the share still passes when the share is full, and leaves a debt. n below 2 is 1.
+// above the share still passes when the share is full, and leaves a debt, unless nothing ever
+// passes the whole. n below 2 is 1.
 func (b TokenBucket) Share(n int64) TokenBucket {
 	share := b
 	share.Overdraw = b.Burst > 0

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,57 +62,62 @@ type counters struct {
 	metrics  *metrics
 	policies map[*limit.Policy]*tally
 	limits   map[*limit.Limit]*tally
-	unknown  prometheus.Counter
+	unknown  *tally // of queries that name no policy
 }
 
-// tally is the counters of one policy or limit.
-type tally [resultCount][limit.TierCount]prometheus.Counter
+// tally is the counters of one policy or limit, each made when it first counts: most never do.
+type tally struct {
+	vec      *prometheus.CounterVec
+	name     string
+	counters [resultCount][limit.TierCount]atomic.Pointer[prometheus.Counter]
+}
+
+func (t *tally) inc(r result, tier limit.Tier) {
+	at := &t.counters[r][tier]
+	c := at.Load()
+	if c == nil {
+		made := t.vec.WithLabelValues(t.name, resultNames[r], tier.String())
+		c = &made
+		at.Store(c)
+	}
+	(*c).Inc()
+}
 
 func (m *metrics) countersFor(rules *limit.Rules) *counters {
 	c := &counters{
 		metrics:  m,
 		policies: map[*limit.Policy]*tally{},
 		limits:   map[*limit.Limit]*tally{},
-		unknown:  m.requests.WithLabelValues("", resultNames[failed], limit.TierNone.String()),
 	}
-	single := newTally(m.requests, "")
+	single := &tally{vec: m.requests}
+	c.unknown = single
 	for _, p := range rules.All() {
 		if p.Name == "" {
 			c.policies[p] = single
 		} else {
-			c.policies[p] = newTally(m.requests, p.Name)
+			c.policies[p] = &tally{vec: m.requests, name: p.Name}
 		}
 	}
 	for _, l := range rules.Limits {
-		c.limits[l] = newTally(m.decisions, l.Name)
+		c.limits[l] = &tally{vec: m.decisions, name: l.Name}
 	}
 	return c
-}
-
-func newTally(vec *prometheus.CounterVec, name string) *tally {
-	var t tally
-	for r := range t {
-		for tier := range t[r] {
-			t[r][tier] = vec.WithLabelValues(name, resultNames[r], limit.Tier(tier).String())
-		}
-	}
-	return &t
 }
 
 // observe counts one answered query.
 func (c *counters) observe(policy *limit.Policy, d *limit.Decision, elapsed time.Duration) {
 	if policy == nil {
-		c.unknown.Inc()
+		c.unknown.inc(failed, limit.TierNone)
 		return
 	}
-	c.policies[policy][requestResult(d)][d.Tier].Inc()
+	c.policies[policy].inc(requestResult(d), d.Tier)
 	c.metrics.duration[d.Tier].Observe(elapsed.Seconds())
 	if d.Err != nil {
 		return
 	}
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
-		c.limits[v.Limit][verdictResult(v)][d.Tier].Inc()
+		c.limits[v.Limit].inc(verdictResult(v), d.Tier)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package local is the tier in this process. Memory is a store of its own: the embedded default,
-// without Redis. The package starts no goroutine.
+// without Redis. The package starts no goroutine but in Memory.Run.
 package local
 
 import (
@@ -183,19 +183,12 @@ func (m *Memory) store(now int64, key string, s *step) {
 // wait for milliseconds, and everybody else with it.
 const dropAtOnce = 1000
 
-// makeRoom drops states that count as absent, looking only at those that are due; when there is
-// none, the least recently used one.
+// makeRoom drops states that count as absent; when there is none, the least recently used one. The
+// caller holds mu.
 func (m *Memory) makeRoom(now int64) {
 	dropped := 0
-	for dropped < dropAtOnce && len(m.expiry) > 0 && m.expiry[0].due <= now {
-		oldest := m.expiry[0]
-		if oldest.bucket.Until > now {
-			m.expiry.move(oldest, oldest.bucket.Until)
-			continue
-		}
-		m.expiry.remove(oldest)
-		m.states.Remove(oldest.key)
-		dropped++
+	for dropped < dropAtOnce && m.isDue(now) {
+		dropped += m.lookAtDue(now)
 	}
 	if dropped > 0 {
 		return
@@ -204,6 +197,48 @@ func (m *Memory) makeRoom(now int64) {
 		m.expiry.remove(oldest)
 		m.evictions.Inc()
 	}
+}
+
+func (m *Memory) isDue(now int64) bool { return len(m.expiry) > 0 && m.expiry[0].due <= now }
+
+// lookAtDue drops the state that is due first when it counts as absent, and returns how many it
+// dropped; else it finds out when that state is due again.
+func (m *Memory) lookAtDue(now int64) int {
+	first := m.expiry[0]
+	if first.bucket.Until > now {
+		m.expiry.move(first, first.bucket.Until)
+		return 0
+	}
+	m.expiry.remove(first)
+	m.states.Remove(first.key)
+	return 1
+}
+
+// Run drops the states that count as absent, every second until ctx ends, so that the memory
+// falls again when the keys no longer come.
+func (m *Memory) Run(ctx context.Context) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			for m.sweep() && ctx.Err() == nil {
+			}
+		}
+	}
+}
+
+// sweep looks at up to dropAtOnce states that are due, and reports whether more are.
+func (m *Memory) sweep() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for looked := 0; looked < dropAtOnce && m.isDue(now); looked++ {
+		m.lookAtDue(now)
+	}
+	return m.isDue(now)
 }
 
 // Forget drops the state under the charge's key.
