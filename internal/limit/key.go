@@ -48,24 +48,33 @@ func (l *Limit) stateHash() string {
 
 // stateKey returns the key of the state that a request with these attributes is counted in.
 func (l *Limit) stateKey(attributes Attributes, hashed map[string]bool, secret Secret) string {
-	values := func(names []string) string {
-		var joined []byte
-		for i, name := range names {
-			value, _ := attributes.Get(name)
-			if hashed[name] {
-				value = secret.Hash(name, value)
-			}
-			if i > 0 {
-				joined = append(joined, ':')
-			}
-			joined = appendEscaped(joined, value)
+	var room [256]byte // most keys fit
+	key := append(room[:0], l.keyHead...)
+	if l.keyTag != "" {
+		key = appendValues(key, l.Colocate, attributes, hashed, secret)
+		return string(appendValues(append(key, l.keyTag...), l.Key, attributes, hashed, secret))
+	}
+	return string(append(appendValues(key, l.Key, attributes, hashed, secret), '}'))
+}
+
+// appendValues writes the named values, joined by colons, or their hash when they are long.
+func appendValues(dst []byte, names []string, attributes Attributes, hashed map[string]bool, secret Secret) []byte {
+	start := len(dst)
+	for i, name := range names {
+		value, _ := attributes.Get(name)
+		if hashed[name] {
+			value = secret.Hash(name, value)
 		}
-		return shorten(joined)
+		if i > 0 {
+			dst = append(dst, ':')
+		}
+		dst = appendEscaped(dst, value)
 	}
-	if l.keyTag == "" {
-		return l.keyHead + values(l.Key) + "}"
+	if len(dst)-start <= maxKeyPart {
+		return dst
 	}
-	return l.keyHead + values(l.Colocate) + l.keyTag + values(l.Key)
+	sum := sha256.Sum256(dst[start:])
+	return hex.AppendEncode(dst[:start], sum[:16])
 }
 
 // appendEscaped writes every byte outside A-Za-z0-9._- as %XX, so that no value can look like
@@ -84,12 +93,4 @@ func appendEscaped(dst []byte, value string) []byte {
 
 func plainInKey(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
-}
-
-func shorten(part []byte) string {
-	if len(part) <= maxKeyPart {
-		return string(part)
-	}
-	sum := sha256.Sum256(part)
-	return hex.EncodeToString(sum[:16])
 }

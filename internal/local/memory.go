@@ -91,7 +91,12 @@ func (m *Memory) at(t time.Time) int64 { return m.start.UnixMicro() + t.Sub(m.st
 
 // Decide decides requests in order, each in one atomic step, and fills decisions. It never fails.
 func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
-	m.DecideAt(m.now(), requests, decisions)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now() // under the lock: a state must not see time go backwards and refill twice
+	for i := range requests {
+		m.decide(now, requests[i].Charges, decisions[i])
+	}
 	return nil
 }
 

@@ -276,3 +276,36 @@ func heapInUse() int64 {
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
 }
+
+// TestMemoryUnderContention: callers at once must not make time go backwards for a state, which
+// would refill the same time twice.
+func TestMemoryUnderContention(t *testing.T) {
+	m, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: 10}, 1000, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &limit.Limit{Name: "fast", Settings: limit.Settings{Bucket: bucket}}
+	charge := limit.Charge{Limit: l, Settings: &l.Settings, Key: "k", Cost: 1}
+	var admitted atomic.Int64
+	start := time.Now()
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			decision := new(limit.Decision)
+			requests, decisions := []limit.Request{{Charges: []limit.Charge{charge}}}, []*limit.Decision{decision}
+			for time.Since(start) < 300*time.Millisecond {
+				if err := m.Decide(t.Context(), requests, decisions); err == nil && decision.Verdicts[0].Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if most := 1001 + time.Since(start).Microseconds()/10; admitted.Load() > most {
+		t.Errorf("admitted %d, want at most %d", admitted.Load(), most)
+	}
+}
