@@ -33,6 +33,11 @@ type Tier interface {
 	// Observe takes over the store's answer to a charge of key, asked for at asOf or later.
 	Observe(asOf time.Time, key string, v *limit.Verdict)
 
+	// Join and Leave stand around a call that asks the store about the charge. While the channel
+	// that Join returns, if any, is open, an answer under way will most likely decide the charge.
+	Join(now time.Time, c *limit.Charge) (underWay <-chan struct{})
+	Leave(c *limit.Charge)
+
 	// BeginCredit and EndCredit stand around a call that gives tokens back under key.
 	BeginCredit(key string)
 	EndCredit(asOf time.Time, key string)
@@ -79,6 +84,7 @@ type question struct {
 	policy   *limit.Policy // nil when the query named none that exists
 	charges  []limit.Charge
 	sent     int // how many of charges the store is asked; the others can never pass
+	joined   int // how many of charges have joined: others may wait for their answer
 }
 
 // New returns a Limiter with the given rules. It is an error when a metric is already registered.
@@ -112,6 +118,10 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 	for i := range queries {
 		decisions[i].Reset()
 		l.resolve(rules, s, arrival, &queries[i], &decisions[i])
+	}
+	if len(queries) == 1 && l.tier != nil {
+		defer l.leave(&s.questions[0])
+		l.join(ctx, &s.questions[0], arrival)
 	}
 	l.ask(ctx, s, arrival)
 	elapsed := time.Since(arrival)
@@ -173,7 +183,7 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	}
 	for i := range q.charges {
 		c := &q.charges[i]
-		if c.Limit.Shadow {
+		if !mirrored(c) {
 			continue
 		}
 		if v, denied := l.tier.Deny(now, c); denied {
@@ -182,6 +192,58 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	}
 	return len(q.decision.Verdicts) > 0
 }
+
+// join lets one question wait while answers under way will most likely decide it, so that a flood
+// on a drained key is one call at a time. The wait ends with ctx, or when the question's does.
+func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) {
+	for now := arrival; q.sent > 0; now = time.Now() {
+		underWay := l.tryJoin(now, q)
+		rest := l.timeout - now.Sub(arrival)
+		if underWay == nil || rest <= 0 {
+			return
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-underWay:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+		if l.deniedLocally(time.Now(), q) {
+			q.sent, q.charges = 0, nil
+			q.decision.Tier = limit.TierLocal
+		}
+	}
+}
+
+// tryJoin joins all charges, or none when it returns a channel to wait for.
+func (l *Limiter) tryJoin(now time.Time, q *question) (underWay <-chan struct{}) {
+	for i := range q.charges {
+		if c := &q.charges[i]; mirrored(c) {
+			if underWay = l.tier.Join(now, c); underWay != nil {
+				l.leave(q)
+				return underWay
+			}
+		}
+		q.joined = i + 1
+	}
+	return nil
+}
+
+// leave undoes what tryJoin did.
+func (l *Limiter) leave(q *question) {
+	for i := range q.charges[:q.joined] {
+		if c := &q.charges[i]; mirrored(c) {
+			l.tier.Leave(c)
+		}
+	}
+	q.joined = 0
+}
+
+// mirrored reports whether the local tier may deny the charge: not a shadow's, nor a peek.
+func mirrored(c *limit.Charge) bool { return !c.Limit.Shadow && c.Cost > 0 }
 
 // ask puts every open question to the store in one call, and tells the local tier the answers.
 func (l *Limiter) ask(ctx context.Context, s *scratch, arrival time.Time) {

@@ -32,6 +32,10 @@ func (f *fakeTier) Observe(asOf time.Time, key string, v *limit.Verdict) {
 	f.log, f.at = append(f.log, fmt.Sprint("observe ", key, " ", v.Remaining)), append(f.at, asOf)
 }
 
+// Join and Leave are tested with the real tier.
+func (f *fakeTier) Join(time.Time, *limit.Charge) <-chan struct{} { return nil }
+func (f *fakeTier) Leave(*limit.Charge)                           {}
+
 func (f *fakeTier) BeginCredit(string)          { f.log = append(f.log, "begin") }
 func (f *fakeTier) EndCredit(time.Time, string) { f.log = append(f.log, "end") }
 

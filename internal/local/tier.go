@@ -50,6 +50,8 @@ type entry struct {
 	took     time.Duration     // how long after asOf the answer was there
 	latest   time.Time         // the latest time that was asked about: it must not go backwards
 	credits  int               // credits of our own under way: nothing is denied meanwhile
+	pending  int64             // what the questions under way cost together
+	answered chan struct{}     // closed at the next answer; nil: nobody waits for one
 }
 
 // driftFactor makes the mirror refill a little faster than the limit, for clocks that run apart.
@@ -65,7 +67,7 @@ func NewTier(cfg TierConfig) (*Tier, error) {
 	}
 	t := &Tier{recheck: cfg.Recheck, seed: maphash.MakeSeed()}
 	for i := range t.shards {
-		keys, err := simplelru.NewLRU[string, *entry](max(1, cfg.MaxKeys/tierShards), nil)
+		keys, err := simplelru.NewLRU(max(1, cfg.MaxKeys/tierShards), func(_ string, e *entry) { e.wake() })
 		if err != nil {
 			return nil, fmt.Errorf("local: make the tier: %w", err)
 		}
@@ -110,8 +112,7 @@ func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
 	if !ok || e.gained == nil || e.credits > 0 || e.settings != *c.Settings || now.Sub(e.asOf) > t.recheck {
 		return limit.Verdict{}, false
 	}
-	grains := e.gained.TokensAt(e.advance(now)) + e.slack
-	if e.state.Tokens+int64(grains)*b.Grain >= c.Cost {
+	if e.most(now, b) >= c.Cost {
 		return limit.Verdict{}, false
 	}
 	next, wait, _ := b.Decide(e.state, max(0, e.latest.Sub(e.asOf)-e.took).Microseconds(), c.Cost)

@@ -141,9 +141,8 @@ func TestFloodOnADrainedKey(t *testing.T) {
 	seconds := time.Since(start).Seconds()
 	calls := server.Calls(t, "evalsha") - before
 	t.Logf("%.1fs: %.0f requests/s, %.1f calls/s, %.2f admitted/s", seconds, float64(asked.Load())/seconds, float64(calls)/seconds, float64(admitted.Load())/seconds)
-	// Each node asks once for each token, and again for whatever arrives while it waits for the
-	// answer, which takes long under the race detector on a busy machine.
-	if most := (nodes + 1) * 10 * seconds * 4; float64(calls) > most {
+	// Each node asks once for each token, and once more where its clock is a little ahead.
+	if most := (nodes + 1) * 10 * seconds * 1.5; float64(calls) > most {
 		t.Errorf("%d calls for the key in %.1fs, want at most %.0f", calls, seconds, most)
 	}
 	if got, refill := float64(admitted.Load()), 10*seconds; got < 0.98*refill-1 || got > refill+1 {

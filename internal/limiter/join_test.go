@@ -1,0 +1,146 @@
+package limiter_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/limiter"
+	"github.com/tidegate/tidegate/internal/local"
+)
+
+// slowStore is a Memory that takes its time, or never answers.
+type slowStore struct {
+	memory *local.Memory
+	takes  time.Duration
+	mu     sync.Mutex
+	calls  int // guarded by mu
+	silent bool
+}
+
+func (s *slowStore) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+	s.mu.Lock()
+	s.calls++
+	silent := s.silent
+	s.mu.Unlock()
+	if silent {
+		time.Sleep(time.Until(requests[0].Deadline))
+		return &limit.StoreError{Failure: limit.FailureTimeout, Err: context.DeadlineExceeded}
+	}
+	time.Sleep(s.takes / 2)
+	err := s.memory.Decide(ctx, requests, decisions)
+	time.Sleep(s.takes / 2)
+	return err
+}
+
+func (s *slowStore) Forget(ctx context.Context, c limit.Charge) error { return s.memory.Forget(ctx, c) }
+
+// newSlow returns a limiter with the real tier over a store that takes 10 ms; its limit has a
+// burst of 2 and gains a token every 100 ms.
+func newSlow(t *testing.T) (*limiter.Limiter, *slowStore) {
+	t.Helper()
+	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tier, err := local.NewTier(local.TierConfig{Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: 100_000}, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := limit.NewRules("rl", nil, []*limit.Limit{{
+		Name: "slow", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
+		Key: []string{"user"}, Settings: limit.Settings{Bucket: bucket},
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &slowStore{memory: memory, takes: 10 * time.Millisecond}
+	l, err := limiter.New(limiter.Config{
+		Store: store, Tier: tier, Secret: func() limit.Secret { return nil }, Timeout: 50 * time.Millisecond,
+		Rules: rules, Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, store
+}
+
+// flood asks n questions at once, and returns how many passed, how many failed, and the longest
+// wait for an answer.
+func flood(l *limiter.Limiter, n int) (allowed, failed int, longest time.Duration) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range n {
+		group.Go(func() {
+			start := time.Now()
+			queries := []limit.Query{{Limit: "slow", Attributes: limit.Attributes{{Name: "user", Value: "u"}}}}
+			decisions := make([]limit.Decision, 1)
+			l.Decide(context.Background(), start, queries, decisions)
+			mu.Lock()
+			defer mu.Unlock()
+			if decisions[0].Allowed {
+				allowed++
+			}
+			if decisions[0].Err != nil {
+				failed++
+			}
+			longest = max(longest, time.Since(start))
+		})
+	}
+	group.Wait()
+	return allowed, failed, longest
+}
+
+// TestFloodIsOneCallAtATime: while the answer to one question will most likely decide the others,
+// they wait for it, and every token is still handed out.
+func TestFloodIsOneCallAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := newSlow(t)
+		flood(l, 3) // nothing is known yet: all are asked
+		store.calls = 0
+		passed := 0
+		for range 20 {
+			time.Sleep(100 * time.Millisecond)
+			allowed, failed, longest := flood(l, 50)
+			if failed > 0 || longest > 20*time.Millisecond {
+				t.Fatalf("%d failed, the longest wait was %v", failed, longest)
+			}
+			passed += allowed
+		}
+		if passed < 20 || passed > 24 {
+			t.Errorf("20 tokens came back, %d passed", passed)
+		}
+		if store.calls > passed+2 {
+			t.Errorf("%d calls for %d grants among 1,000 questions", store.calls, passed)
+		}
+	})
+}
+
+// TestFloodOnASilentStore: those that wait for an answer that never comes get theirs in time, and
+// the next answer finds nobody still counted as under way.
+func TestFloodOnASilentStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := newSlow(t)
+		flood(l, 3)
+		time.Sleep(100 * time.Millisecond)
+		store.silent = true
+		allowed, _, longest := flood(l, 50)
+		if allowed > 0 || longest > 50*time.Millisecond {
+			t.Errorf("%d passed, the longest wait was %v", allowed, longest)
+		}
+		store.silent = false
+		time.Sleep(time.Second)
+		if allowed, failed, _ := flood(l, 2); allowed != 2 || failed > 0 {
+			t.Errorf("afterwards %d of 2 passed, %d failed", allowed, failed)
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package local
+
+import (
+	"time"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// Join says that the shared store is about to be asked about the charge. It returns nil when it is
+// to be asked; Leave must follow. While questions under way may take all that can be left, it
+// returns a channel that closes at the next answer instead, and takes no note: after that answer
+// the charge is most likely denied here, so that waiting spares a call. That decides nothing: an
+// answer that never comes only makes the others ask for themselves.
+func (t *Tier) Join(now time.Time, c *limit.Charge) (underWay <-chan struct{}) {
+	s := t.shard(c.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.keys.Get(c.Key)
+	if !ok {
+		return nil
+	}
+	if e.pending > 0 && e.gained != nil && e.settings == *c.Settings && e.most(now, &c.Settings.Bucket)-e.pending < c.Cost {
+		if e.answered == nil {
+			e.answered = make(chan struct{})
+		}
+		return e.answered
+	}
+	e.pending += c.Cost
+	return nil
+}
+
+// Leave says that a question which has joined has its answer, or will get none.
+func (t *Tier) Leave(c *limit.Charge) {
+	s := t.shard(c.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, ok := s.keys.Peek(c.Key); ok {
+		e.pending = max(0, e.pending-c.Cost) // a new entry knows nothing of what joined the old one
+		e.wake()
+	}
+}
+
+// wake lets everybody ask again who waits for an answer. The caller holds the shard's mu.
+func (e *entry) wake() {
+	if e.answered != nil {
+		close(e.answered)
+		e.answered = nil
+	}
+}
+
+// most returns the most tokens that the bucket can hold at now. The caller holds the shard's mu.
+func (e *entry) most(now time.Time, b *limit.TokenBucket) int64 {
+	grains := e.gained.TokensAt(e.advance(now)) + e.slack
+	return e.state.Tokens + int64(grains)*b.Grain
+}
