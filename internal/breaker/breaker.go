@@ -120,7 +120,6 @@ func New(cfg Config) (*Store, error) {
 		},
 		// Called under the breaker's lock: it must not ask the breaker anything.
 		OnStateChange: func(_ string, from, to gobreaker.State) {
-			streak = 0
 			state.Set(float64(to))
 			cfg.Logger.Log(context.Background(), levelOf(from, to), "circuit breaker "+to.String(), slog.String("from", from.String()))
 		},

@@ -56,13 +56,14 @@ type Redis struct {
 	Timeout      time.Duration // from a request's arrival to the end of its wait for Redis; default 50ms
 }
 
-// RedisMode says what stands at Redis's address.
+// RedisMode says what stands at Redis's address. Both modes mean one server: this version does not
+// support a Redis Cluster.
 type RedisMode string
 
 // The modes of Redis.
 const (
-	RedisAuto   RedisMode = "auto"   // found out on connecting
-	RedisSingle RedisMode = "single" // one server
+	RedisAuto   RedisMode = "auto"
+	RedisSingle RedisMode = "single"
 )
 
 // TLS names the files of a TLS connection to Redis, all PEM.
@@ -189,7 +190,7 @@ func (c *Config) read(root *mapping) ([]*limitEntry, []*limit.Policy) {
 	read(root, "on_redis_failure", failurePolicy, &c.OnRedisFailure)
 	hashed := readAttributes(root)
 	limits := readLimits(root, c.OnRedisFailure)
-	policies := readPolicies(root, limits, c.Redis != nil && c.Redis.Mode == RedisAuto)
+	policies := readPolicies(root, limits)
 	root.close()
 	c.Hashed = hashed.inUse(root.src, limits)
 	return limits, policies

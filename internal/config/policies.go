@@ -7,9 +7,8 @@ import (
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// readPolicies reads the policies, which name limits. maybeCluster says that Redis may turn out
-// to be a Cluster.
-func readPolicies(root *mapping, limits []*limitEntry, maybeCluster bool) []*limit.Policy {
+// readPolicies reads the policies, which name limits.
+func readPolicies(root *mapping, limits []*limitEntry) []*limit.Policy {
 	m, ok := root.block("policies")
 	if !ok {
 		return nil
@@ -31,7 +30,7 @@ func readPolicies(root *mapping, limits []*limitEntry, maybeCluster bool) []*lim
 		}
 		p := &limit.Policy{Name: e.key}
 		if v, ok := settings.get("limits"); ok {
-			p.Limits = v.limitsOf(e, byName, names, maybeCluster)
+			p.Limits = v.limitsOf(e, byName, names)
 		}
 		if settings.lacks("limits") {
 			m.src.refuse(e.at, "policy %s has no limits: write {limits: [per-user]}", shown(e.key))
@@ -43,7 +42,7 @@ func readPolicies(root *mapping, limits []*limitEntry, maybeCluster bool) []*lim
 }
 
 // limitsOf reads the list of the limits that the policy in e asks.
-func (v value) limitsOf(e entry, byName map[string]*limitEntry, names []string, maybeCluster bool) []*limit.Limit {
+func (v value) limitsOf(e entry, byName map[string]*limitEntry, names []string) []*limit.Limit {
 	texts, places, ok := v.words()
 	if ok && len(texts) == 0 {
 		v.src.refuse(v.at, "policy %s has no limit: name at least one", shown(e.key))
@@ -61,13 +60,13 @@ func (v value) limitsOf(e entry, byName map[string]*limitEntry, names []string, 
 		}
 		limits = append(limits, &l.limit)
 	}
-	v.checkColocation(e, limits, maybeCluster)
+	v.checkColocation(e, limits)
 	return limits
 }
 
-// checkColocation refuses limits that lie apart on a Redis Cluster though each says where. Limits
-// of which some say nothing are fine on one server, and only warned about.
-func (v value) checkColocation(e entry, limits []*limit.Limit, maybeCluster bool) {
+// checkColocation refuses limits that say different things about where their state lies. Where some
+// say it and others do not there is a warning: on the one server of this version they are fine.
+func (v value) checkColocation(e entry, limits []*limit.Limit) {
 	var placed *limit.Limit
 	for _, l := range limits {
 		switch {
@@ -80,9 +79,7 @@ func (v value) checkColocation(e entry, limits []*limit.Limit, maybeCluster bool
 			return
 		}
 	}
-	shared := !slices.ContainsFunc(limits, func(l *limit.Limit) bool { return len(l.Colocate) == 0 })
-	if maybeCluster && len(limits) > 1 && !shared {
-		v.src.warn(e.at, "the limits of policy %s do not share colocate: if Redis turns out to be a Cluster, the policy answers 503 cross-slot; "+
-			"give all of them one colocate, or write redis.mode: single", shown(e.key))
+	if placed != nil && slices.ContainsFunc(limits, func(l *limit.Limit) bool { return len(l.Colocate) == 0 }) {
+		v.src.warn(e.at, "a Redis Cluster could not answer policy %s: give all its limits the same colocate", shown(e.key))
 	}
 }

@@ -55,7 +55,7 @@ type Charge struct {
 	Limit    *Limit
 	Settings *Settings
 	Key      string // the state's key in every store
-	Cost     int64  // at most the settings' capacity; 0 asks without charging
+	Cost     int64  // 0 asks without charging; above the settings' capacity it can never pass, and no store is asked
 }
 
 // Request is what a store decides in one atomic step: every charge of a limit that is not a
@@ -78,6 +78,20 @@ type Verdict struct {
 	ResetAfter time.Duration // how long until the limit is as if unused
 }
 
+// NewVerdict returns the verdict on a charge of which a store knows how many µs it must wait (0
+// passes, Never), what is left, and how many µs it takes until the limit is as if unused.
+func NewVerdict(c *Charge, wait, left, reset int64) Verdict {
+	v := Verdict{
+		Limit: c.Limit, Settings: c.Settings, Known: true,
+		Allowed: wait == 0, Never: wait == Never,
+		Remaining: left, ResetAfter: time.Duration(reset) * time.Microsecond,
+	}
+	if wait > 0 {
+		v.RetryAfter = time.Duration(wait) * time.Microsecond
+	}
+	return v
+}
+
 // Denies reports whether the verdict refuses the request.
 func (v *Verdict) Denies() bool { return !v.Allowed && !v.Limit.Shadow }
 
@@ -89,7 +103,7 @@ type Decision struct {
 	Tier       Tier
 	RetryAfter time.Duration // the longest of the denying limits; 0 when allowed
 	Verdicts   []Verdict     // in the policy's order
-	Err        error         // ErrWrongType or ErrUnavailable when this request alone could not be decided; nothing was charged
+	Err        error         // why there is no answer; see limiter.Decide. Nothing but Degraded and Tier is valid then
 }
 
 // Reset empties the decision for the next use, keeping its memory.

@@ -20,6 +20,14 @@ const (
 	FailureOther       Failure = "other"       // any other error reply
 )
 
+// Failures returns every kind of failure.
+func Failures() []Failure {
+	return []Failure{
+		FailureTimeout, FailureConnection, FailureLoading, FailureReadOnly, FailureMemory, FailureBusy, FailureMasterDown,
+		FailureClusterDown, FailureAuth, FailureUnsupported, FailureWrongType, FailureCanceled, FailureOther,
+	}
+}
+
 // StoreError is a store's failure to answer. It matches ErrUnavailable.
 type StoreError struct {
 	Failure Failure

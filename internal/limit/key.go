@@ -2,6 +2,7 @@ package limit
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
@@ -10,6 +11,16 @@ import (
 // Secret keys the hashes by which attribute values may leave this process. Every sidecar on one
 // store must hold the same, or their keys differ.
 type Secret []byte
+
+// MinSecret is how many bytes a Secret has at least.
+const MinSecret = 16
+
+// NewSecret returns a random Secret of 32 bytes.
+func NewSecret() Secret {
+	s := make(Secret, 32)
+	rand.Read(s) // never fails
+	return s
+}
 
 // Hash returns 32 hex digits of HMAC-SHA256(secret, attribute, value).
 func (s Secret) Hash(attribute, value string) string {
@@ -33,6 +44,12 @@ func (l *Limit) prepareKeys(prefix string) {
 		return
 	}
 	l.keyHead, l.keyTag = prefix+":{", "}:"+own
+}
+
+// KeyHash returns 8 hex digits of a state's key, by which a log line may name it.
+func KeyHash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:4])
 }
 
 // ID names the limit and what its stored state means, as its keys do: name~h. It is empty before

@@ -109,8 +109,9 @@ func (l *Limiter) Rules() *limit.Rules { return l.rules.Load().Rules }
 
 // Decide answers independent queries, each as a whole, in order: decisions[i] answers
 // queries[i]. Its Err is an InvalidError or ErrUnknownPolicy when the query is at fault, and
-// ErrUnavailable or ErrWrongType when the store is; nothing else in the decision is valid then.
-// The wait ends when ctx does, at the latest at arrival + Timeout.
+// ErrUnavailable or ErrWrongType when the store is; nothing else in the decision but Degraded and
+// Tier is valid then. With ErrUnavailable charges may have been made. The wait ends when ctx does,
+// at the latest at arrival + Timeout.
 func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit.Query, decisions []limit.Decision) {
 	rules := l.rules.Load()
 	s := l.scratch.Get().(*scratch)
@@ -140,9 +141,9 @@ func (l *Limiter) release(s *scratch) {
 	l.scratch.Put(s)
 }
 
-// resolve turns a query into charges, and moves those that can never pass behind those that the
-// store is asked: a shadow limit's are only reported, any other's decides at once. So does what
-// the local tier denies.
+// resolve turns a query into charges, and counts those that the store is asked: one above its
+// limit's capacity never is. A shadow limit's is only reported, any other's decides at once; so does
+// what the local tier denies.
 func (l *Limiter) resolve(rules *ruleSet, s *scratch, now time.Time, q *limit.Query, d *limit.Decision) {
 	s.questions = append(s.questions, question{decision: d})
 	asked := &s.questions[len(s.questions)-1]
@@ -192,58 +193,6 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	}
 	return len(q.decision.Verdicts) > 0
 }
-
-// join lets one question wait while answers under way will most likely decide it, so that a flood
-// on a drained key is one call at a time. The wait ends with ctx, or when the question's does.
-func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) {
-	for now := arrival; q.sent > 0; now = time.Now() {
-		underWay := l.tryJoin(now, q)
-		rest := l.timeout - now.Sub(arrival)
-		if underWay == nil || rest <= 0 {
-			return
-		}
-		timer := time.NewTimer(rest)
-		select {
-		case <-underWay:
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		timer.Stop()
-		if l.deniedLocally(time.Now(), q) {
-			q.sent, q.charges = 0, nil
-			q.decision.Tier = limit.TierLocal
-		}
-	}
-}
-
-// tryJoin joins all charges, or none when it returns a channel to wait for.
-func (l *Limiter) tryJoin(now time.Time, q *question) (underWay <-chan struct{}) {
-	for i := range q.charges {
-		if c := &q.charges[i]; mirrored(c) {
-			if underWay = l.tier.Join(now, c); underWay != nil {
-				l.leave(q)
-				return underWay
-			}
-		}
-		q.joined = i + 1
-	}
-	return nil
-}
-
-// leave undoes what tryJoin did.
-func (l *Limiter) leave(q *question) {
-	for i := range q.charges[:q.joined] {
-		if c := &q.charges[i]; mirrored(c) {
-			l.tier.Leave(c)
-		}
-	}
-	q.joined = 0
-}
-
-// mirrored reports whether the local tier may deny the charge: not a shadow's, nor a peek.
-func mirrored(c *limit.Charge) bool { return !c.Limit.Shadow && c.Cost > 0 }
 
 // ask puts every open question to the store in one call, and tells the local tier the answers.
 func (l *Limiter) ask(ctx context.Context, s *scratch, arrival time.Time) {

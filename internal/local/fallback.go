@@ -1,7 +1,6 @@
 package local
 
 import (
-	"sync"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
@@ -14,9 +13,7 @@ type Fallback struct {
 	memory *Memory
 	tier   *Tier
 	nodes  func(*limit.Limit) int
-
-	mu     sync.Mutex
-	shares map[shareOf]limit.TokenBucket // guarded by mu
+	shares map[shareOf]limit.TokenBucket // guarded by memory.mu
 }
 
 type shareOf struct {
@@ -57,10 +54,9 @@ func (f *Fallback) Decide(requests []limit.Request, decisions []*limit.Decision)
 	}
 }
 
-// share returns the charge on this node's share.
+// share returns the charge on this node's share. The caller holds the memory's mu.
 func (f *Fallback) share(wall time.Time, c *limit.Charge) limit.Charge {
 	of := shareOf{bucket: c.Settings.Bucket, nodes: f.nodes(c.Limit)}
-	f.mu.Lock()
 	bucket, ok := f.shares[of]
 	if !ok {
 		if len(f.shares) >= maxShares {
@@ -69,7 +65,6 @@ func (f *Fallback) share(wall time.Time, c *limit.Charge) limit.Charge {
 		bucket = of.bucket.Share(int64(of.nodes))
 		f.shares[of] = bucket
 	}
-	f.mu.Unlock()
 	if tokens, _, ok := f.tier.Known(wall, c); ok {
 		bucket.Initial = part(tokens, of.nodes)
 	}

@@ -1,5 +1,6 @@
-// Package local is the tier in this process. Memory is a store of its own: the embedded default,
-// without Redis. The package starts no goroutine but in Memory.Run.
+// Package local is the tier in this process: Tier denies what the shared store would deny for
+// certain, Memory is a store of its own (the embedded default, without Redis), and Fallback decides
+// with this node's share while Redis is away. It starts no goroutine but in Memory.Run.
 package local
 
 import (
@@ -33,7 +34,7 @@ type Memory struct {
 	mu     sync.Mutex
 	states *simplelru.LRU[string, *state] // guarded by mu
 	expiry expiryHeap                     // guarded by mu; every state of states
-	max    int
+	most   int                            // states kept
 }
 
 // state is one stored state.
@@ -56,7 +57,7 @@ func NewMemory(cfg MemoryConfig) (*Memory, error) {
 	}
 	m := &Memory{
 		start: time.Now(),
-		max:   cfg.MaxKeys,
+		most:  cfg.MaxKeys,
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidegate_local_evictions_total",
 			Help: "Live states that went to make room for others; each may admit one more burst.",
@@ -100,7 +101,8 @@ func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions [
 	return nil
 }
 
-// DecideAt is Decide at a time of the caller's, in µs since 1970.
+// DecideAt is Decide at a time of the caller's, in µs since 1970: for tests that set the clock, as
+// they do the script's.
 func (m *Memory) DecideAt(now int64, requests []limit.Request, decisions []*limit.Decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,16 +158,7 @@ func (m *Memory) settle(c *limit.Charge, s *step, passes bool) limit.Verdict {
 		s.next = bucket.Charge(s.next, cost)
 		m.store(now, c.Key, s)
 	}
-	v := limit.Verdict{
-		Limit: c.Limit, Settings: c.Settings, Known: true,
-		Allowed: s.wait == 0, Never: s.wait == limit.Never,
-		Remaining:  s.next.Tokens,
-		ResetAfter: time.Duration(bucket.TimeToFull(s.next)) * time.Microsecond,
-	}
-	if s.wait > 0 {
-		v.RetryAfter = time.Duration(s.wait) * time.Microsecond
-	}
-	return v
+	return limit.NewVerdict(c, s.wait, s.next.Tokens, bucket.TimeToFull(s.next))
 }
 
 func (m *Memory) store(now int64, key string, s *step) {
@@ -176,7 +169,7 @@ func (m *Memory) store(now int64, key string, s *step) {
 		}
 		return
 	}
-	if m.states.Len() >= m.max {
+	if m.states.Len() >= m.most {
 		m.makeRoom(now)
 	}
 	fresh := &state{key: key, bucket: s.next, due: s.next.Until}

@@ -47,8 +47,8 @@ func ask(m *Memory, now int64, charges ...limit.Charge) limit.Decision {
 
 // check reports where the index, the LRU and the heap do not belong together.
 func (m *Memory) check() error {
-	if len(m.expiry) != m.states.Len() || m.states.Len() > m.max {
-		return fmt.Errorf("%d states in the heap, %d in the LRU, at most %d", len(m.expiry), m.states.Len(), m.max)
+	if len(m.expiry) != m.states.Len() || m.states.Len() > m.most {
+		return fmt.Errorf("%d states in the heap, %d in the LRU, at most %d", len(m.expiry), m.states.Len(), m.most)
 	}
 	for i, s := range m.expiry {
 		if kept, ok := m.states.Peek(s.key); !ok || kept != s {
@@ -223,14 +223,14 @@ func TestTimeIsMonotonic(t *testing.T) {
 func TestRoomIsMadeInSmallSteps(t *testing.T) {
 	m := newMemory(t, 5*dropAtOnce)
 	l := every(t, "l", 1_000_000, 5, 5)
-	for i := range m.max {
+	for i := range m.most {
 		ask(m, vectorStart, charge(l, fmt.Sprint(i), 1))
 	}
 	now := int64(vectorStart + 1_000_000)
 	for i := range 3 {
 		ask(m, now, charge(l, fmt.Sprint("new", i), 1))
 	}
-	if want := m.max - dropAtOnce + 3; m.Len() != want {
+	if want := m.most - dropAtOnce + 3; m.Len() != want {
 		t.Errorf("%d states, want %d", m.Len(), want)
 	}
 	if got := testutil.ToFloat64(m.evictions); got != 0 {

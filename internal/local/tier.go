@@ -16,7 +16,7 @@ import (
 
 // TierConfig holds what a Tier is made of.
 type TierConfig struct {
-	MaxKeys  int                   // keys known at most; 0 means 100,000
+	MaxKeys  int                   // keys known at most, split evenly over 16 shards; 0 means 100,000
 	Recheck  time.Duration         // nothing is denied from knowledge older than this; 0 means 1s
 	Registry prometheus.Registerer // required
 }
@@ -116,12 +116,7 @@ func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
 		return limit.Verdict{}, false
 	}
 	next, wait, _ := b.Decide(e.state, max(0, e.latest.Sub(e.asOf)-e.took).Microseconds(), c.Cost)
-	return limit.Verdict{
-		Limit: c.Limit, Settings: c.Settings, Known: true,
-		Remaining:  next.Tokens,
-		RetryAfter: time.Duration(wait) * time.Microsecond,
-		ResetAfter: time.Duration(b.TimeToFull(next)) * time.Microsecond,
-	}, true
+	return limit.NewVerdict(c, wait, next.Tokens, b.TimeToFull(next)), true
 }
 
 // advance returns now, or the latest time asked about if that is later.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
@@ -165,11 +166,11 @@ func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) 
 		case codeExpired:
 			expired = append(expired, i)
 		case codeWrongType:
-			d.Tier, d.Err = limit.TierRedis, limit.ErrWrongType
+			d.Tier, d.Err = limit.TierRedis, wrongType(requests[i].Charges)
 		case codeAllowed, codeDenied:
 			d.Tier = limit.TierRedis
 			for j := range requests[i].Charges {
-				d.Verdicts = append(d.Verdicts, verdict(&requests[i].Charges[j], r.next(), r.next(), r.next()))
+				d.Verdicts = append(d.Verdicts, limit.NewVerdict(&requests[i].Charges[j], r.next(), r.next(), r.next()))
 			}
 		default:
 			return 0, nil, errReply
@@ -181,14 +182,12 @@ func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) 
 	return now, expired, nil
 }
 
-func verdict(c *limit.Charge, wait, left, reset int64) limit.Verdict {
-	v := limit.Verdict{
-		Limit: c.Limit, Settings: c.Settings, Known: true,
-		Allowed: wait == 0, Never: wait == limit.Never,
-		Remaining: left, ResetAfter: time.Duration(reset) * time.Microsecond,
+// wrongType says in which of the charges' keys something else lies: one of them, by a short hash of
+// each, since a key holds attributes' values.
+func wrongType(charges []limit.Charge) error {
+	var keys []string
+	for i := range charges {
+		keys = append(keys, charges[i].Limit.Name+" "+limit.KeyHash(charges[i].Key))
 	}
-	if wait > 0 {
-		v.RetryAfter = time.Duration(wait) * time.Microsecond
-	}
-	return v
+	return fmt.Errorf("%w: one of the keys (limit and hash of the key) %s", limit.ErrWrongType, strings.Join(keys, ", "))
 }

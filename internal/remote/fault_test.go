@@ -221,3 +221,31 @@ func TestAnswersBeforeAFailureHold(t *testing.T) {
 		}
 	}
 }
+
+// TestExpiredIsNoAnswer pins that a request that Redis skipped as expired has no Tier when the next
+// call, which asks again, fails.
+func TestExpiredIsNoAnswer(t *testing.T) {
+	var calls atomic.Int64
+	stub := redistest.NewStub(t, func(command []string) string {
+		switch strings.ToUpper(command[0]) {
+		case "HELLO":
+			return "*2\r\n" + redistest.Bulk("version") + redistest.Bulk("7.0.0")
+		case "TIME":
+			return "*2\r\n" + redistest.Bulk("1780000000") + redistest.Bulk("0")
+		case "EVALSHA":
+			if calls.Add(1) == 1 {
+				return redistest.Bulk("\x92\xce\x00\x00\x00\x01\x02") // the array of a time and the code for expired
+			}
+			return "-OOM command not allowed\r\n"
+		}
+		return "+OK\r\n"
+	})
+	b := newBench(t, remote.Config{Addr: stub.Addr()})
+	d, err := b.ask(5*time.Second, charge(hourly("expired", 5, limit.HashState), "a", 1))
+	if !errors.Is(err, limit.ErrUnavailable) || d.Tier != limit.TierNone || calls.Load() != 2 {
+		t.Errorf("got %+v, %v after %d calls, want an error, no tier, and 2", d, err, calls.Load())
+	}
+	if got := b.counter("tidegate_expired_calls_total"); got != 1 {
+		t.Errorf("expired_calls_total is %v, want 1", got)
+	}
+}

@@ -93,24 +93,14 @@ func (s *Store) note(err error) {
 	}
 }
 
-// heartbeat makes a connection ready, which may take several round trips, then gives each of its
-// calls the time that a request has: as the breaker's probe it must not pass where requests fail.
+// heartbeat has no deadline as a whole, since a new connection alone takes several round trips; the
+// client gives each of them the timeout, so that as the breaker's probe it fails where requests do.
 func (s *Store) heartbeat(ctx context.Context, limits []*limit.Limit, life time.Duration) error {
-	steps := []struct {
-		within time.Duration
-		call   func(context.Context) error
-	}{
-		{roundTrips * s.cfg.Timeout, func(ctx context.Context) error { return s.client.Ping(ctx).Err() }},
-		{s.cfg.Timeout, s.agree},
-		{s.cfg.Timeout, func(ctx context.Context) error { return s.count(ctx, limits, life) }},
+	if err := s.agree(ctx); err != nil {
+		return s.failed(err, false)
 	}
-	for _, step := range steps {
-		ctx, cancel := context.WithTimeout(ctx, step.within)
-		err := step.call(ctx)
-		cancel()
-		if err != nil {
-			return s.failed(err, false)
-		}
+	if err := s.count(ctx, limits, life); err != nil {
+		return s.failed(err, false)
 	}
 	return nil
 }

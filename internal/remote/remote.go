@@ -1,6 +1,7 @@
 // Package remote is the shared tier: a store on Redis, decided by one Lua script. It is the only
 // importer of a Redis client. New dials nothing and starts nothing; connections are made on
-// first use, and Run keeps what the sidecars on one Redis share.
+// first use, and Run keeps what the sidecars on one Redis share. A call runs in a goroutine of the
+// Store's, which may outlive the caller's wait, and which Close waits for.
 package remote
 
 import (
@@ -48,6 +49,8 @@ type Store struct {
 	nodes   atomic.Pointer[map[string]int] // limit ID → nodes
 	metrics *metrics
 	calls   sync.Pool // of *call
+
+	underWay sync.WaitGroup // calls that run
 }
 
 // New returns a Store. It is an error when a metric is already registered.
@@ -65,8 +68,13 @@ func New(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the connections. Calls under way fail.
-func (s *Store) Close() error { return s.client.Close() }
+// Close closes the connections, and returns when the calls under way have failed. No call may
+// begin after it.
+func (s *Store) Close() error {
+	err := s.client.Close()
+	s.underWay.Wait()
+	return err
+}
 
 // maxCharges is how many charges one call of the script carries at most, so that Redis is not
 // blocked for more than about a millisecond.
@@ -154,99 +162,26 @@ func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []
 		return err
 	})
 	arrived := time.Now()
-	s.metrics.calls.Inc()
-	s.metrics.duration.Observe(arrived.Sub(start).Seconds())
+	left := !passage.withdraw()
+	if left {
+		s.metrics.calls.Inc()
+		s.metrics.duration.Observe(arrived.Sub(start).Seconds())
+		s.metrics.batch.Observe(float64(len(requests)))
+	}
 	if err != nil {
-		return nil, s.failed(err, !passage.withdraw() && charging)
+		return nil, s.failed(err, left && charging)
 	}
 	now, expired, err := unpack([]byte(text), requests, decisions)
 	if err != nil {
 		return nil, s.failed(err, charging)
 	}
 	s.clock.set(now, arrived)
+	for _, d := range decisions {
+		if d.Err != nil {
+			s.metrics.errors.WithLabelValues(string(limit.FailureWrongType)).Inc()
+		}
+	}
 	return expired, nil
-}
-
-// roundTrips is how many round trips a call on a new connection takes at most: TCP, TLS, HELLO,
-// AUTH, greet, and the call's own.
-const roundTrips = 6
-
-// outlive returns when ctx ends, but lets the call go on for as long as its round trips may take.
-// Otherwise a Redis that answers in time, yet not several times within it, could never be given a
-// connection: the next call finds the one that this call has made ready.
-func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
-	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTrips*s.cfg.Timeout)
-	ended := make(chan error, 1)
-	go func() {
-		defer cancel()
-		ended <- call(longer)
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// run sends the script once, by its hash. A server that does not know it has run nothing, and
-// gets its text.
-func (s *Store) run(ctx context.Context, c *call, p *passage) (string, error) {
-	text, err := s.send(ctx, "EVALSHA", s.hash, c, p)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		text, err = s.send(ctx, "EVAL", s.text, c, p)
-	}
-	return text, err
-}
-
-// passage is how far a call has come: it waits for a connection until it is either sent or
-// withdrawn. The zero passage waits. Safe for concurrent use.
-type passage struct{ state atomic.Int32 }
-
-const (
-	waiting int32 = iota
-	sent
-	withdrawn
-)
-
-// send reports whether the call may be sent.
-func (p *passage) send() bool {
-	return p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent
-}
-
-// withdraw reports whether the call was not sent, and never will be.
-func (p *passage) withdraw() bool {
-	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
-}
-
-// onceCmd is a command that the client must not send again by itself: it might charge twice.
-type onceCmd struct {
-	*redis.Cmd
-	passage *passage
-}
-
-func (onceCmd) NoRetry() bool { return true }
-
-// Args returns what is to be sent. The client asks when it has a connection and writes; a command
-// that was withdrawn until then is a PING.
-func (c onceCmd) Args() []any {
-	if !c.passage.send() {
-		return []any{"PING"}
-	}
-	return c.Cmd.Args()
-}
-
-func (s *Store) send(ctx context.Context, verb, script string, c *call, p *passage) (string, error) {
-	args := make([]any, 0, 4+len(c.keys))
-	args = append(args, verb, script, len(c.keys))
-	for _, k := range c.keys {
-		args = append(args, k)
-	}
-	cmd := onceCmd{redis.NewCmd(ctx, append(args, c.args)...), p}
-	if err := s.client.Process(ctx, cmd); err != nil {
-		return "", err
-	}
-	return cmd.Text()
 }
 
 // failed counts err and wraps it for the caller. A charging call that was sent and got no reply is

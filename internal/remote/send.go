@@ -1,0 +1,91 @@
+package remote
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// roundTrips is how many round trips a call on a new connection takes at most: TCP, TLS, HELLO,
+// AUTH, greet, and the call's own.
+const roundTrips = 6
+
+// outlive returns when ctx ends, but lets the call go on for as long as its round trips may take.
+// Otherwise a Redis that answers in time, yet not several times within it, could never be given a
+// connection: the next call finds the one that this call has made ready.
+func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTrips*s.cfg.Timeout)
+	ended := make(chan error, 1)
+	s.underWay.Go(func() {
+		defer cancel()
+		ended <- call(longer)
+	})
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run sends the script once, by its hash. A server that does not know it has run nothing, and
+// gets its text.
+func (s *Store) run(ctx context.Context, c *call, p *passage) (string, error) {
+	text, err := s.send(ctx, "EVALSHA", s.hash, c, p)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		text, err = s.send(ctx, "EVAL", s.text, c, p)
+	}
+	return text, err
+}
+
+// passage is how far a call has come: it waits for a connection until it is either sent or
+// withdrawn. The zero passage waits. Safe for concurrent use.
+type passage struct{ state atomic.Int32 }
+
+const (
+	waiting int32 = iota
+	sent
+	withdrawn
+)
+
+// send reports whether the call may be sent.
+func (p *passage) send() bool {
+	return p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent
+}
+
+// withdraw reports whether the call was not sent, and never will be.
+func (p *passage) withdraw() bool {
+	return p.state.CompareAndSwap(waiting, withdrawn) || p.state.Load() == withdrawn
+}
+
+// onceCmd is a command that the client must not send again by itself: it might charge twice.
+type onceCmd struct {
+	*redis.Cmd
+	passage *passage
+}
+
+func (onceCmd) NoRetry() bool { return true }
+
+// Args returns what is to be sent. The client asks when it has a connection and writes: the last
+// point before the bytes leave, where it cannot be made to send nothing. A command that was withdrawn
+// until then is a PING.
+func (c onceCmd) Args() []any {
+	if !c.passage.send() {
+		return []any{"PING"}
+	}
+	return c.Cmd.Args()
+}
+
+func (s *Store) send(ctx context.Context, verb, script string, c *call, p *passage) (string, error) {
+	args := make([]any, 0, 4+len(c.keys))
+	args = append(args, verb, script, len(c.keys))
+	for _, k := range c.keys {
+		args = append(args, k)
+	}
+	cmd := onceCmd{redis.NewCmd(ctx, append(args, c.args)...), p}
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return "", err
+	}
+	return cmd.Text()
+}
