@@ -97,7 +97,7 @@ func TestFaultMissingRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithUsers("default off", "teller on >one ~rl:* +@all"))
 	password := writeFile(t, "password", "one")
-	s := newSite(t, server, server.Addr(), "timeout: 200ms, username: teller, password_file: "+password+"}\nbreaker: {failures: 2, open_for: 200ms", policies)
+	s := newSite(t, server, server.Addr(), "timeout: 200ms, username: teller, password_file: "+password+"}\nbreaker: {failures: 2, open_for: 1500ms", policies)
 	for _, fault := range []struct{ rule, mend, reason string }{
 		{"-eval -evalsha", "+@all", "NOPERM"},
 		{"-time", "+@all", "time"},

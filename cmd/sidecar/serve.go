@@ -132,7 +132,6 @@ func (s *sidecar) listen(questions *limiter.Limiter) (err error) {
 		Unix:            s.cfg.Listen.Unix,
 		UnixMode:        s.cfg.Listen.UnixMode,
 		Logger:          s.logger,
-		Headers:         httpapi.Draft11, // config takes no other style
 		XRateLimit:      s.cfg.Headers.XRateLimit,
 		ShutdownTimeout: apiWait,
 	})

@@ -136,7 +136,7 @@ func (s *Server) serve(ctx context.Context, group *errgroup.Group, listener net.
 		defer cancel()
 		if err := server.Shutdown(wait); err != nil {
 			// What is still under way is a profile or a slow reader, nobody's decision.
-			s.cfg.Logger.Warn("admin: answers cut off at shutdown", "addr", listener.Addr().String(), "cause", err.Error())
+			s.cfg.Logger.Warn("admin: answers cut off at shutdown", "addr", listener.Addr().String(), "error", err.Error())
 			_ = server.Close() // it closes a listener that is closed already
 		}
 		return nil

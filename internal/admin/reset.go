@@ -5,23 +5,17 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"unicode/utf8"
 
 	"github.com/go-faster/jx"
 
 	"github.com/tidegate/tidegate/internal/limit"
-)
-
-// The bounds of /v1/reset, which are those of the data plane.
-const (
-	maxResetBody  = 64 << 10 // bytes
-	maxAttributes = 64
+	"github.com/tidegate/tidegate/internal/problem"
 )
 
 // serveReset forgets one key of one limit: 204.
 func (s *Server) serveReset(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxResetBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, problem.MaxBody))
 	if err != nil {
 		writeProblem(w, bodyProblem(err))
 		return
@@ -37,12 +31,12 @@ func (s *Server) serveReset(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func bodyProblem(err error) problem {
+func bodyProblem(err error) problem.Problem {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return problem{Status: http.StatusRequestEntityTooLarge, Code: "body-too-large", Detail: "a body may have 65536 bytes"}
+		return problem.BodyTooLarge()
 	}
-	return problem{Status: http.StatusBadRequest, Code: "invalid-request", Detail: "the body did not arrive to its end"}
+	return problem.Problem{Status: http.StatusBadRequest, Code: "invalid-request", Detail: "the body did not arrive to its end"}
 }
 
 // refuseReset is the one place that turns an error of a reset into a status: the client gets a
@@ -51,23 +45,16 @@ func (s *Server) refuseReset(w http.ResponseWriter, r *http.Request, err error) 
 	var invalid *limit.InvalidError
 	switch {
 	case errors.As(err, &invalid):
-		writeProblem(w, invalidProblem(invalid))
+		writeProblem(w, problem.Invalid(invalid))
 	case errors.Is(err, limit.ErrUnknownPolicy):
-		writeProblem(w, problem{Status: http.StatusNotFound, Code: "unknown-limit", Detail: "there is no limit of this name", Field: "limit"})
+		writeProblem(w, problem.Problem{Status: http.StatusNotFound, Code: "unknown-policy", Detail: "there is no limit of this name", Field: "limit"})
 	case r.Context().Err() != nil: // the client is gone: nobody reads an answer, and nothing is wrong
 	case errors.Is(err, limit.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		s.cfg.Logger.Warn("admin: reset: the store did not answer", "cause", err.Error())
-		w.Header().Set("Retry-After", "1")
-		writeProblem(w, problem{
-			Type:   temporaryReducedCapacity,
-			Status: http.StatusServiceUnavailable,
-			Code:   "temporary-reduced-capacity",
-			Detail: "the store did not answer in time; the key may or may not be forgotten, and asking again is safe",
-		})
+		s.cfg.Logger.Warn("admin: reset: the store did not answer", "error", err.Error())
+		writeProblem(w, problem.Away("the store did not answer in time; the key may or may not be forgotten, and asking again is safe"))
 	default:
-		s.cfg.Logger.Error("admin: reset failed", "cause", err.Error())
-		writeProblem(w, problem{Status: http.StatusInternalServerError, Code: "internal",
-			Detail: "an error inside the sidecar; its log has the cause"})
+		s.cfg.Logger.Error("admin: reset failed", "error", err.Error())
+		writeProblem(w, problem.Internal())
 	}
 }
 
@@ -80,8 +67,8 @@ func parseReset(body []byte) (name string, attributes limit.Attributes, err erro
 		return "", nil, invalid("", "the body is not valid UTF-8")
 	case jx.DecodeBytes(body).Validate() != nil, jx.DecodeBytes(body).Next() != jx.Object:
 		return "", nil, errNotObject()
-	case halfSurrogate(body):
-		return "", nil, invalid("", `a string holds half of a surrogate pair: \ud800 to \udfff are valid in pairs only`)
+	case problem.HalfSurrogate(body):
+		return "", nil, invalid("", problem.HalfSurrogateReason)
 	}
 	seen := map[string]bool{}
 	err = jx.DecodeBytes(body).Obj(func(d *jx.Decoder, field string) (err error) {
@@ -114,7 +101,7 @@ func parseAttributes(d *jx.Decoder) (limit.Attributes, error) {
 	}
 	var attributes limit.Attributes
 	err := d.Obj(func(d *jx.Decoder, name string) error {
-		if len(attributes) == maxAttributes {
+		if len(attributes) == problem.MaxNamed {
 			return invalid("attributes", "there may be 64 at most")
 		}
 		if _, ok := attributes.Get(name); ok {
@@ -132,21 +119,6 @@ func parseString(d *jx.Decoder, field string) (string, error) {
 		return "", invalid(field, "must be a string")
 	}
 	return d.Str()
-}
-
-// halfSurrogate reports whether JSON text escapes a surrogate without its other half.
-func halfSurrogate(text []byte) bool {
-	const (
-		high = `u[dD][89abAB][0-9a-fA-F]{2}`
-		low  = `u[dD][c-fC-F][0-9a-fA-F]{2}`
-	)
-	escape := regexp.MustCompile(`\\(?:` + high + `\\` + low + `|(` + high + `|` + low + `)|.)`)
-	for _, found := range escape.FindAllSubmatchIndex(text, -1) {
-		if found[2] >= 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func invalid(field, reason string) error {

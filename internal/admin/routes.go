@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tidegate/tidegate/internal/problem"
 )
 
 // handler serves the whole plane. Browsers are kept from carrying a foreign page's requests to
@@ -43,7 +45,7 @@ func (s *Server) addMetricsRoutes(mux *http.ServeMux) {
 	mux.Handle("/livez", only(serveLive, http.MethodGet))
 	mux.Handle("/readyz", only(s.serveReady, http.MethodGet))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, problem{Status: http.StatusNotFound, Code: "not-found", Detail: "there is nothing at this path"})
+		writeProblem(w, problem.Problem{Status: http.StatusNotFound, Code: "not-found", Detail: "there is nothing at this path"})
 	})
 }
 
@@ -55,7 +57,7 @@ func only(next http.HandlerFunc, methods ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			w.Header().Set("Allow", strings.Join(methods, ", "))
-			writeProblem(w, problem{Status: http.StatusMethodNotAllowed, Code: "method-not-allowed", Detail: "use " + methods[0]})
+			writeProblem(w, problem.Problem{Status: http.StatusMethodNotAllowed, Code: "method-not-allowed", Detail: "use " + methods[0]})
 			return
 		}
 		next(w, r)
@@ -72,11 +74,11 @@ func common(next http.Handler) http.Handler {
 }
 
 func serveForeign(w http.ResponseWriter, _ *http.Request) {
-	writeProblem(w, problem{Status: http.StatusForbidden, Code: "cross-origin", Detail: "a browser sent this for a page of another origin"})
+	writeProblem(w, problem.Problem{Status: http.StatusForbidden, Code: "cross-origin", Detail: "a browser sent this for a page of another origin"})
 }
 
 func serveLive(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, "application/json", struct {
+	writeJSON(w, http.StatusOK, struct {
 		Status string `json:"status"`
 	}{"ok"})
 }
@@ -94,9 +96,9 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if s.draining.Load() {
 		answer.Status, status = "shutting_down", http.StatusServiceUnavailable
 	}
-	writeJSON(w, status, "application/json", answer)
+	writeJSON(w, status, answer)
 }
 
 func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, "application/json", s.cfg.Build)
+	writeJSON(w, http.StatusOK, s.cfg.Build)
 }

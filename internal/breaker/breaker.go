@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,32 +49,19 @@ type Store struct {
 	shared Shared
 	share  Share
 	gate   *gobreaker.TwoStepCircuitBreaker[struct{}]
+	cause  atomic.Pointer[error] // the failure that was counted last; nil: none yet
 }
 
-// counts says which failures of a call speak against the store. Denials are no failures, NOSCRIPT
-// is mended within the call, a wrong type fails its own requests only, and a caller that went away
-// says nothing of the store.
-var counts = map[limit.Failure]bool{
-	limit.FailureTimeout:     true,
-	limit.FailureConnection:  true,
-	limit.FailureLoading:     true,
-	limit.FailureReadOnly:    true,
-	limit.FailureMemory:      true,
-	limit.FailureBusy:        true,
-	limit.FailureMasterDown:  true,
-	limit.FailureClusterDown: true,
-	limit.FailureAuth:        true,
-	limit.FailureUnsupported: true,
-	limit.FailureOther:       true,
-	limit.FailureWrongType:   false,
-	limit.FailureCanceled:    false,
-}
+// neutralFailures say nothing against the store; every other kind of failure of a call does. A wrong
+// type fails its own requests only, a caller that went away says nothing of the store, and what was
+// refused here was no call. Denials are no failures, and NOSCRIPT is mended within the call.
+var neutralFailures = []limit.Failure{limit.FailureWrongType, limit.FailureCanceled, limit.FailureRefused}
 
 // neutral reports whether the breaker leaves err out of its count.
 func neutral(err error) bool {
 	var failure *limit.StoreError
 	if errors.As(err, &failure) {
-		return !counts[failure.Failure]
+		return slices.Contains(neutralFailures, failure.Failure)
 	}
 	return errors.Is(err, context.Canceled)
 }
@@ -98,8 +87,9 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.Registry.Register(state); err != nil {
 		return nil, fmt.Errorf("breaker: register metrics: %w", err)
 	}
+	s := &Store{shared: cfg.Shared, share: cfg.Share}
 	var streak uint32 // failures since the last success; guarded by the gate's lock
-	gate := gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+	s.gate = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:         "redis",
 		MaxRequests:  1,
 		Interval:     cfg.Window,
@@ -109,10 +99,13 @@ func New(cfg Config) (*Store, error) {
 		// Asked about every result that counts. The gate's own count of failures in a row forgets
 		// those that are older than the window.
 		IsSuccessful: func(err error) bool {
-			if streak++; err == nil {
+			if err == nil {
 				streak = 0
+				return true
 			}
-			return err == nil
+			streak++
+			s.cause.Store(&err)
+			return false
 		},
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			return streak >= cfg.Failures ||
@@ -121,10 +114,14 @@ func New(cfg Config) (*Store, error) {
 		// Called under the breaker's lock: it must not ask the breaker anything.
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			state.Set(float64(to))
-			cfg.Logger.Log(context.Background(), levelOf(from, to), "circuit breaker "+to.String(), slog.String("from", from.String()))
+			attrs := []slog.Attr{slog.String("from", from.String())}
+			if to == gobreaker.StateOpen {
+				attrs = append(attrs, slog.Any("cause", *s.cause.Load()))
+			}
+			cfg.Logger.LogAttrs(context.Background(), levelOf(from, to), "circuit breaker "+to.String(), attrs...)
 		},
 	})
-	return &Store{shared: cfg.Shared, share: cfg.Share, gate: gate}, nil
+	return s, nil
 }
 
 // levelOf makes one line of an outage and one of its end; the trials in between are for debugging.
@@ -145,12 +142,29 @@ func (s *Store) State() string { return s.gate.State().String() }
 // errRefused is the cause of a request that the breaker did not let through.
 var errRefused = errors.New("the circuit breaker is open")
 
+// Cause returns the failure that was counted last; nil when there was none, and while the breaker
+// is closed.
+func (s *Store) Cause() error {
+	if cause := s.cause.Load(); cause != nil && s.gate.State() != gobreaker.StateClosed {
+		return *cause
+	}
+	return nil
+}
+
+// refusal says why no call is made: what the last one that counted met.
+func (s *Store) refusal() error {
+	if cause := s.cause.Load(); cause != nil {
+		return fmt.Errorf("%w; the last call met: %w", errRefused, *cause)
+	}
+	return errRefused
+}
+
 // Do makes one call through the breaker. While it is open the call is not made, and the error is
 // a limit.StoreError.
 func (s *Store) Do(call func() error) (err error) {
 	done, refused := s.gate.Allow()
 	if refused != nil {
-		return &limit.StoreError{Failure: limit.FailureConnection, Err: errRefused}
+		return &limit.StoreError{Failure: limit.FailureRefused, Err: s.refusal()}
 	}
 	// A done that is never called would keep a half-open breaker half-open for ever: it must be
 	// called on a panic too, which counts as a failure.

@@ -168,6 +168,17 @@ func (b *bench) open(t *testing.T, result *error) {
 	b.wantState(t, "open")
 }
 
+// TestRefusalSaysWhy: whoever the open breaker turns away learns what the last call met.
+func TestRefusalSaysWhy(t *testing.T) {
+	var result error
+	b := newBench(t, breaker.Config{}, &result)
+	b.open(t, &result)
+	err := b.Do(func() error { t.Error("a call went through an open breaker"); return nil })
+	if !errors.Is(err, limit.ErrUnavailable) || !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "breaker is open") {
+		t.Errorf("got %v, want that the breaker is open, and what it met", err)
+	}
+}
+
 // TestRecovery pins the way back: no call while open, one when that time is over, which closes
 // the breaker with a clean count or opens it for as long again.
 func TestRecovery(t *testing.T) {

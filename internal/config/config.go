@@ -90,15 +90,12 @@ type Local struct {
 
 // Headers says how decisions show in response headers.
 type Headers struct {
-	Style      HeaderStyle // default draft-11
-	XRateLimit bool        // X-RateLimit-* too; default false
+	XRateLimit bool // X-RateLimit-* too; default false
 }
 
-// HeaderStyle names a form of the RateLimit headers.
-type HeaderStyle string
-
-// Draft11 is draft-ietf-httpapi-ratelimit-headers-11.
-const Draft11 HeaderStyle = "draft-11"
+// draft11 is the only style of the RateLimit headers that a file may name: that of
+// draft-ietf-httpapi-ratelimit-headers-11.
+const draft11 = "draft-11"
 
 // defaultKeyPrefix begins every key of the embedded store too.
 const defaultKeyPrefix = "rl"
@@ -111,7 +108,6 @@ func defaults() *Config {
 		Local:           Local{MaxKeys: 100_000, Recheck: time.Second},
 		Nodes:           1,
 		ShutdownTimeout: 10 * time.Second,
-		Headers:         Headers{Style: Draft11},
 		OnRedisFailure:  limit.FailLocal,
 	}
 }

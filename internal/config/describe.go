@@ -65,7 +65,7 @@ func (c *Config) describeSettings(d *description) {
 	d.line(1, "local", "%d keys, asks again after %s", c.Local.MaxKeys, span(c.Local.Recheck))
 	d.line(1, "nodes", "at least %d", c.Nodes)
 	d.line(0, "shutdown", "within %s", span(c.ShutdownTimeout))
-	d.line(0, "headers", "%s%s", c.Headers.Style, optional(c.Headers.XRateLimit, " and X-RateLimit"))
+	d.line(0, "headers", "%s%s", draft11, optional(c.Headers.XRateLimit, " and X-RateLimit"))
 	d.line(0, "hashed attributes", "%s", strings.Join(c.Hashed, ", "))
 	d.line(0, "secret file", "%s", c.SecretFile)
 }

@@ -9,8 +9,8 @@ import (
 // restart, by their keys in the file: redis.timeout, or redis alone when the whole block has come
 // or gone. All others can act at once: limits, policies, attributes, nodes and on_redis_failure.
 // What stands in the files that a config names is not compared.
-func NeedsRestart(old, new *Config) []string {
-	before, after := startSettings(old), startSettings(new)
+func NeedsRestart(started, now *Config) []string {
+	before, after := startSettings(started), startSettings(now)
 	var keys []string
 	for i, s := range before {
 		within := func(block string) bool { return strings.HasPrefix(s.key, block+".") }
@@ -62,7 +62,6 @@ func startSettings(c *Config) []startSetting {
 		{"local.recheck", c.Local.Recheck},
 		{"tickets.secret_file", c.SecretFile},
 		{"shutdown_timeout", c.ShutdownTimeout},
-		{"headers.style", c.Headers.Style},
 		{"headers.x_ratelimit", c.Headers.XRateLimit},
 	}
 }

@@ -16,7 +16,7 @@ func TestNeedsRestartKnowsEverySetting(t *testing.T) {
 	live := []string{"Nodes", "OnRedisFailure", "Hashed", "Rules", "Warnings", "written"}
 	leaf := func(v reflect.Value) {
 		switch v.Interface().(type) {
-		case string, config.RedisMode, config.HeaderStyle:
+		case string, config.RedisMode:
 			v.SetString("other")
 		case bool:
 			v.SetBool(!v.Bool())

@@ -31,7 +31,7 @@ func TestDefaults(t *testing.T) {
 	if want := (config.Local{MaxKeys: 100_000, Recheck: time.Second}); c.Local != want {
 		t.Errorf("Local = %+v, want %+v", c.Local, want)
 	}
-	if c.Nodes != 1 || c.ShutdownTimeout != 10*time.Second || c.Headers != (config.Headers{Style: config.Draft11}) ||
+	if c.Nodes != 1 || c.ShutdownTimeout != 10*time.Second || c.Headers != (config.Headers{}) ||
 		c.SecretFile != "" || c.OnRedisFailure != limit.FailLocal || len(c.Hashed) != 0 || len(c.Warnings) != 0 {
 		t.Errorf("the rest of the defaults: %+v", c)
 	}
@@ -63,7 +63,7 @@ func TestEverySettingArrives(t *testing.T) {
 	}
 	if c.Breaker != (config.Breaker{Failures: 3, Window: time.Minute, OpenFor: 500 * time.Millisecond}) ||
 		c.Local != (config.Local{MaxKeys: 5000, Recheck: 250 * time.Millisecond}) || c.Nodes != 3 || c.ShutdownTimeout != 30*time.Second ||
-		c.Headers != (config.Headers{Style: config.Draft11, XRateLimit: true}) || c.SecretFile != "/etc/tidegate/secret" ||
+		c.Headers != (config.Headers{XRateLimit: true}) || c.SecretFile != "/etc/tidegate/secret" ||
 		c.OnRedisFailure != limit.FailOpen || !reflect.DeepEqual(c.Hashed, []string{"api_key"}) {
 		t.Errorf("the rest of the settings: %+v", c)
 	}

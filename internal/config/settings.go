@@ -129,10 +129,9 @@ func (h *Headers) read(root *mapping) {
 	if !ok {
 		return
 	}
-	read(m, "style", func(v value) (HeaderStyle, bool) {
-		word, ok := v.choice([]string{string(Draft11)})
-		return HeaderStyle(word), ok
-	}, &h.Style)
+	if v, ok := m.get("style"); ok {
+		v.choice([]string{draft11})
+	}
 	read(m, "x_ratelimit", value.flag, &h.XRateLimit)
 	m.close()
 }

@@ -106,7 +106,7 @@ func (s *Server) checkMany(ctx context.Context, arrival time.Time, rc *fasthttp.
 			}
 		}
 		p := s.report(err)
-		p.write(&x.answer)
+		p.Write(&x.answer)
 	}
 	x.answer.RawStr(`]}`)
 	rc.SetContentTypeBytes(valueJSON)

@@ -40,7 +40,7 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes := regexp.MustCompile(`status: (\d+), code: "([a-z-]+)"`).FindAllSubmatch(source, -1)
+	codes := regexp.MustCompile(`Status: (\d+), Code: "([a-z-]+)"`).FindAllSubmatch(source, -1)
 	if len(codes) == 0 {
 		t.Error("no code was found")
 	}

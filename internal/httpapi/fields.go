@@ -1,12 +1,12 @@
 package httpapi
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/go-faster/jx"
 
 	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/problem"
 )
 
 // field is a member of a question, as a bit.
@@ -159,7 +159,7 @@ func (p *parser) checkAttribute(name []byte, q *question) error {
 	if len(name) == 0 {
 		return invalid("attributes", "holds an empty name")
 	}
-	if len(q.attributes) == maxNamed {
+	if len(q.attributes) == problem.MaxNamed {
 		return invalid("attributes", "holds more than 64 names")
 	}
 	for i := range q.attributes {
@@ -187,7 +187,7 @@ func (p *parser) parseCost(d *jx.Decoder, q *question) (err error) {
 	}
 	for members.Next() {
 		unit := members.Key()
-		if len(q.costs) == maxNamed {
+		if len(q.costs) == problem.MaxNamed {
 			return invalid("cost", "holds more than 64 units")
 		}
 		for i := range q.costs {
@@ -278,36 +278,5 @@ func unknownField(name string, outermost bool) error {
 			return invalid(name, "a question of checks holds no checks")
 		}
 	}
-	if i := slices.IndexFunc(known, func(k string) bool { return near(k, strings.ToLower(name)) }); i >= 0 {
-		return invalid(name, "unknown field; did you mean "+known[i]+"? An attribute goes inside attributes")
-	}
 	return invalid(name, "unknown field; there are "+strings.Join(known, ", ")+"; an attribute goes inside attributes")
-}
-
-// near reports whether a becomes b by at most two changes of one letter, one in a short word.
-func near(a, b string) bool {
-	most := 2
-	if len(a) <= 4 {
-		most = 1
-	}
-	if len(b) > len(a)+most || len(a) > len(b)+most {
-		return false
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)] <= most
 }

@@ -7,23 +7,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/problem"
 )
-
-// HeaderStyle says in which form the limits stand in a response's headers.
-type HeaderStyle uint8
-
-// The styles.
-const (
-	// Draft11 is RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11.
-	Draft11 HeaderStyle = iota
-)
-
-// rateHeaders sets the headers of one style for a decision. It may use scratch's memory, and
-// returns it for the next use.
-type rateHeaders func(h *fasthttp.ResponseHeader, scratch []byte, d *limit.Decision) []byte
-
-// rateStyles is the renderer of each style.
-var rateStyles = [...]rateHeaders{Draft11: setDraft11}
 
 const (
 	// maxInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
@@ -52,7 +37,7 @@ var (
 	valueTrue    = []byte("true")
 	valueFalse   = []byte("false")
 	valueJSON    = []byte("application/json")
-	valueProblem = []byte("application/problem+json")
+	valueProblem = []byte(problem.ContentType)
 )
 
 // setDecisionHeaders sets every header of a decision but those of a denial.
@@ -62,7 +47,7 @@ func (s *Server) setDecisionHeaders(h *fasthttp.ResponseHeader, scratch []byte, 
 	if d.Degraded {
 		h.SetCanonical(headerDegraded, valueTrue)
 	}
-	scratch = s.rates(h, scratch, d)
+	scratch = setRateLimit(h, scratch, d)
 	if s.cfg.XRateLimit {
 		scratch = setXRateLimit(h, scratch, d)
 	}
@@ -81,9 +66,9 @@ func setDenialHeaders(h *fasthttp.ResponseHeader, scratch []byte, d *limit.Decis
 	return scratch
 }
 
-// setDraft11 writes both fields as structured lists. Shadow limits are not the client's business;
+// setRateLimit writes both fields of draft-ietf-httpapi-ratelimit-headers-11 as structured lists. Shadow limits are not the client's business;
 // a limit of which the rest is unknown stands in the policy alone.
-func setDraft11(h *fasthttp.ResponseHeader, scratch []byte, d *limit.Decision) []byte {
+func setRateLimit(h *fasthttp.ResponseHeader, scratch []byte, d *limit.Decision) []byte {
 	b := scratch[:0]
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Limit.Shadow {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,12 +10,11 @@ import (
 	"github.com/go-faster/jx"
 
 	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/problem"
 )
 
-const (
-	maxChecks = 100 // questions in one request
-	maxNamed  = 64  // attributes of a question, and units of its cost
-)
+// maxChecks is how many questions one request may hold.
+const maxChecks = 100
 
 // errSyntax says that the body is not JSON. It stays inside the parser.
 var errSyntax = errors.New("httpapi: not JSON")
@@ -73,7 +71,7 @@ func (p *parser) parse(body []byte) error {
 	if !utf8.Valid(body) {
 		return invalid("", "the body is not valid UTF-8")
 	}
-	p.broken = halfSurrogate(body)
+	p.broken = problem.HalfSurrogate(body)
 	p.body.ResetBytes(body)
 	err := p.parseBody()
 	switch {
@@ -165,7 +163,7 @@ func (p *parser) parseElement(kind jx.Type, raw []byte, q *question) error {
 	if kind != jx.Object {
 		return invalid("", "a question must be a JSON object")
 	}
-	if p.broken && halfSurrogate(raw) {
+	if p.broken && problem.HalfSurrogate(raw) {
 		return errHalfSurrogate()
 	}
 	p.element.ResetBytes(raw)
@@ -204,7 +202,7 @@ func invalid(field, reason string) error {
 }
 
 func errHalfSurrogate() error {
-	return invalid("", `a string holds half of a surrogate pair: \ud800 to \udfff are valid in pairs only`)
+	return invalid("", problem.HalfSurrogateReason)
 }
 
 // syntaxError says where body stops being JSON. It quotes nothing, for that might be a value.
@@ -215,45 +213,4 @@ func syntaxError(body []byte) error {
 		return invalid("", "the body is not one JSON object: it goes wrong at byte "+strconv.FormatInt(at.Offset, 10))
 	}
 	return invalid("", "the body is not one JSON object")
-}
-
-// halfSurrogate reports whether a \u escape in JSON text is a surrogate without its other half,
-// which decoders replace, so that different strings become the same.
-func halfSurrogate(raw []byte) bool {
-	for {
-		i := bytes.IndexByte(raw, '\\')
-		if i < 0 || i+1 >= len(raw) {
-			return false
-		}
-		raw = raw[i:]
-		switch unit, ok := escapedUnit(raw); {
-		case !ok:
-			raw = raw[2:]
-		case unit >= 0xdc00 && unit <= 0xdfff:
-			return true
-		case unit >= 0xd800 && unit <= 0xdbff:
-			low, ok := escapedUnit(raw[6:])
-			if !ok || low < 0xdc00 || low > 0xdfff {
-				return true
-			}
-			raw = raw[12:]
-		default:
-			raw = raw[6:]
-		}
-	}
-}
-
-// escapedUnit reads the \uXXXX at the beginning of raw.
-func escapedUnit(raw []byte) (unit int, ok bool) {
-	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
-		return 0, false
-	}
-	for _, c := range raw[2:6] {
-		digit := hexDigit(c)
-		if digit < 0 {
-			return 0, false
-		}
-		unit = unit<<4 | digit
-	}
-	return unit, true
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,12 +8,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-faster/jx"
 	"github.com/valyala/fasthttp"
 
 	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/problem"
 )
 
 // The errors of a request that never became a question.
@@ -28,101 +27,44 @@ var (
 	errPanic        = errors.New("httpapi: panic")
 )
 
-const (
-	typeNone     = "about:blank" // nothing but the status
-	typeCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-
-	maxQuoted = 200 // bytes of a field's name or of a detail's text
-)
-
-// problem is an error as a client sees it (RFC 9457).
-type problem struct {
-	status int
-	code   string // stable, for programs
-	kind   string // the problem type; empty: typeNone
-	detail string // for people; never with a value of an attribute
-	field  string // what is at fault, if a single field is
-}
-
 // problemOf is the one place that turns an error into a status.
-func problemOf(err error) problem {
+func problemOf(err error) problem.Problem {
 	var bad *limit.InvalidError
 	switch {
 	case errors.As(err, &bad):
-		return invalidProblem(bad)
+		return problem.Invalid(bad)
 	case errors.Is(err, limit.ErrUnknownPolicy):
-		return problem{status: 404, code: "unknown-policy", detail: cut(strings.TrimPrefix(err.Error(), "limit: "))}
+		return problem.Problem{Status: 404, Code: "unknown-policy", Detail: problem.Cut(strings.TrimPrefix(err.Error(), "limit: "))}
 	case errors.Is(err, limit.ErrUnavailable):
-		return problem{status: 503, code: "temporary-reduced-capacity", kind: typeCapacity, detail: "the store of the limits did not answer in time"}
+		return problem.Away("the store of the limits did not answer in time")
 	case errors.Is(err, limit.ErrWrongType):
-		return problem{status: 503, code: "wrong-type", detail: "a key of this limit holds something else in the store; it was left alone"}
+		return problem.Problem{Status: 503, Code: "wrong-type", Detail: "a key of this limit holds something else in the store; it was left alone"}
 	case errors.Is(err, errNotFound):
-		return problem{status: 404, code: "not-found", detail: "there is nothing at this path; try POST /v1/check"}
+		return problem.Problem{Status: 404, Code: "not-found", Detail: "there is nothing at this path; try POST /v1/check"}
 	case errors.Is(err, errMethod):
-		return problem{status: 405, code: "method-not-allowed", detail: "this path does not take the method; Allow names those it takes"}
+		return problem.Problem{Status: 405, Code: "method-not-allowed", Detail: "this path does not take the method; Allow names those it takes"}
 	case errors.Is(err, errBodyTooLarge):
-		return problem{status: 413, code: "body-too-large", detail: "a body may have 65536 bytes"}
+		return problem.BodyTooLarge()
 	case errors.Is(err, errHeader):
-		return problem{status: 431, code: "header-too-large", detail: "the request line and the headers may have 16384 bytes together"}
+		return problem.Problem{Status: 431, Code: "header-too-large", Detail: "the request line and the headers may have 16384 bytes together"}
 	case errors.Is(err, errReadTimeout):
-		return problem{status: 408, code: "request-timeout", detail: "the request did not arrive in time"}
+		return problem.Problem{Status: 408, Code: "request-timeout", Detail: "the request did not arrive in time"}
 	case errors.Is(err, errMalformed):
-		return problem{status: 400, code: "invalid-request", detail: "the request is not valid HTTP"}
+		return problem.Problem{Status: 400, Code: "invalid-request", Detail: "the request is not valid HTTP"}
 	default:
-		return problem{status: 500, code: "internal", detail: "an error inside the sidecar; its log has the cause"}
+		return problem.Internal()
 	}
-}
-
-func invalidProblem(bad *limit.InvalidError) problem {
-	detail := bad.Reason
-	if bad.Field != "" {
-		detail = cut(bad.Field) + ": " + bad.Reason
-	}
-	return problem{status: 400, code: "invalid-request", detail: detail, field: bad.Field}
-}
-
-// cut shortens a text that a client may have made long, at the end of a character.
-func cut(s string) string {
-	if len(s) <= maxQuoted {
-		return s
-	}
-	n := maxQuoted
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
-}
-
-func (p *problem) write(w *jx.Writer) {
-	w.RawStr(`{"type":`)
-	w.Str(cmp.Or(p.kind, typeNone))
-	w.RawStr(`,"title":`)
-	w.Str(fasthttp.StatusMessage(p.status))
-	w.RawStr(`,"status":`)
-	w.Int(p.status)
-	w.RawStr(`,"code":`)
-	w.Str(p.code)
-	w.RawStr(`,"detail":`)
-	w.Str(p.detail)
-	if p.field != "" {
-		w.RawStr(`,"field":`)
-		w.Str(cut(p.field))
-	}
-	if p.kind == typeCapacity {
-		w.RawStr(`,"degraded":true`)
-	}
-	w.ObjEnd()
 }
 
 // fail answers with the problem that err is, and logs the cause of one that is not the client's.
 func (s *Server) fail(rc *fasthttp.RequestCtx, err error) {
 	p := s.report(err)
 	var w jx.Writer
-	p.write(&w)
-	rc.SetStatusCode(p.status)
+	p.Write(&w)
+	rc.SetStatusCode(p.Status)
 	rc.SetContentTypeBytes(valueProblem)
 	rc.Response.Header.SetCanonical(headerCacheControl, valueNoStore)
-	if p.kind == typeCapacity {
+	if p.Degraded() {
 		rc.Response.Header.SetCanonical(headerRetry, []byte("1"))
 		rc.Response.Header.SetCanonical(headerDegraded, valueTrue)
 	}
@@ -130,9 +72,9 @@ func (s *Server) fail(rc *fasthttp.RequestCtx, err error) {
 }
 
 // report returns the problem that err is, and logs the cause of one that is not the client's.
-func (s *Server) report(err error) problem {
+func (s *Server) report(err error) problem.Problem {
 	p := problemOf(err)
-	if c := s.causes[p.code]; c != nil {
+	if c := s.causes[p.Code]; c != nil {
 		c.log(err)
 	}
 	return p
@@ -187,5 +129,5 @@ func (c *cause) log(err error) {
 		c.skipped.Add(1)
 		return
 	}
-	c.logger.Log(context.Background(), c.level, "request failed", "cause", err.Error(), "not_logged", c.skipped.Swap(0))
+	c.logger.Log(context.Background(), c.level, "request failed", "error", err.Error(), "not_logged", c.skipped.Swap(0))
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/tidegate/tidegate/internal/limiter"
+	"github.com/tidegate/tidegate/internal/problem"
 )
 
 const (
-	maxBody   = 64 << 10 // of a request, in bytes
 	maxHeader = 16 << 10 // of a request's first line and headers together, in bytes
 
 	// silentGrace is how long a connection that has not said anything yet may still begin a
@@ -36,8 +36,7 @@ type Config struct {
 	UnixMode fs.FileMode      // permissions of the socket; default 0660
 	Logger   *slog.Logger     // default none
 
-	Headers    HeaderStyle // default Draft11
-	XRateLimit bool        // send X-RateLimit-Limit, -Remaining and -Reset too; default no
+	XRateLimit bool // send X-RateLimit-Limit, -Remaining and -Reset too; default no
 
 	ReadTimeout     time.Duration // for one whole request, headers and body; default 10s
 	WriteTimeout    time.Duration // for one whole response; default 10s
@@ -68,7 +67,6 @@ func (c Config) withDefaults() Config {
 // then Run; or Close in place of Run.
 type Server struct {
 	cfg       Config
-	rates     rateHeaders
 	causes    causes
 	exchanges sync.Pool // of *exchange
 	conns     conns
@@ -80,7 +78,6 @@ func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg:    cfg,
-		rates:  rateStyles[cfg.Headers],
 		causes: newCauses(cfg.Logger),
 	}
 	s.exchanges.New = func() any { return new(exchange) }
@@ -182,7 +179,7 @@ func (s *Server) newFastHTTP(requests context.Context) *fasthttp.Server {
 		Logger:                       serverLog{s.cfg.Logger},
 		SecureErrorLogMessage:        true,
 		ReadBufferSize:               maxHeader,
-		MaxRequestBodySize:           maxBody,
+		MaxRequestBodySize:           problem.MaxBody,
 		ReadTimeout:                  s.cfg.ReadTimeout,
 		WriteTimeout:                 s.cfg.WriteTimeout,
 		IdleTimeout:                  s.cfg.IdleTimeout,
@@ -219,7 +216,7 @@ func (s *Server) serve(ctx context.Context, rc *fasthttp.RequestCtx) {
 // recover keeps a panic of one request from ending every other.
 func (s *Server) recover(rc *fasthttp.RequestCtx) {
 	if cause := recover(); cause != nil {
-		s.cfg.Logger.Error("panic in a request", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
+		s.cfg.Logger.Error("panic in a request", "error", fmt.Sprint(cause), "stack", string(debug.Stack()))
 		rc.Response.Reset()
 		s.fail(rc, errPanic)
 	}

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/tidegate/tidegate/internal/problem"
 )
 
 // status answers GET /v1/status: the decision that a request would get, charging nothing.
@@ -52,7 +54,7 @@ func (p *parser) parseParameter(piece []byte) error {
 	}
 	label := string(p.arena[name.from:name.to])
 	if !found {
-		return invalid(label, "has no value; write "+cut(label)+"=VALUE")
+		return invalid(label, "has no value; write "+problem.Cut(label)+"=VALUE")
 	}
 	value, ok := p.unescape(rawValue)
 	if !ok {

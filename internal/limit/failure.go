@@ -17,6 +17,7 @@ const (
 	FailureUnsupported Failure = "unsupported" // a server that is too old, or has no scripting
 	FailureWrongType   Failure = "wrongtype"   // one key holds something else
 	FailureCanceled    Failure = "canceled"    // the caller went away
+	FailureRefused     Failure = "refused"     // no call was made: the circuit breaker is open
 	FailureOther       Failure = "other"       // any other error reply
 )
 
