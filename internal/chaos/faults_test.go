@@ -110,7 +110,7 @@ func serverFaults() []fault {
 			},
 			end: func(s *stage) { s.setPassword("new") },
 		}, {
-			name: "wrong type at one key", effect: none, foreign: "local u7",
+			name: "wrong type at one key", effect: none, kinds: []string{"wrongtype"}, foreign: "local u7",
 			begin: func(s *stage) { s.do("SET", s.key("local", "u7"), "not ours") },
 			end:   func(s *stage) { s.do("DEL", s.key("local", "u7")) },
 		}, {

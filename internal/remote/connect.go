@@ -31,6 +31,7 @@ func (s *Store) options() *redis.Options {
 		ReadTimeout:           s.cfg.Timeout,
 		WriteTimeout:          s.cfg.Timeout,
 		PoolTimeout:           s.cfg.Timeout,
+		PoolSize:              poolSize,
 		ContextTimeoutEnabled: true, // else a caller's deadline is not seen while reading
 		PipelinePoolSize:      -1,
 		DisableIdentity:       true,

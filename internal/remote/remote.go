@@ -50,13 +50,14 @@ type Store struct {
 	metrics *metrics
 	calls   sync.Pool // of *call
 
-	underWay sync.WaitGroup // calls that run
+	turns    chan struct{}  // one for each call under way
+	underWay sync.WaitGroup // calls under way
 }
 
 // New returns a Store. It is an error when a metric is already registered.
 func New(cfg Config) (*Store, error) {
 	text := lua.Decide()
-	s := &Store{cfg: cfg, text: text, hash: redis.NewScript(text).Hash(), beat: redis.NewScript(lua.Heartbeat()), node: rand.Text()}
+	s := &Store{cfg: cfg, text: text, hash: redis.NewScript(text).Hash(), beat: redis.NewScript(lua.Heartbeat()), node: rand.Text(), turns: make(chan struct{}, connections)}
 	s.calls.New = func() any { return new(call) }
 	s.secret.init(cfg.Secret)
 	m, err := newMetrics(cfg.Registry, s.clock.skew)

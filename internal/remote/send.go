@@ -11,13 +11,28 @@ import (
 // AUTH, greet, and the call's own.
 const roundTrips = 6
 
+// connections is how many calls are under way at once, each on a connection of its own; further
+// ones wait. poolSize is far more, since it is also the number of failed dials in a row after which
+// the client dials only once a second, and so would come back late from a long outage.
+const (
+	connections = 32
+	poolSize    = 10_000
+)
+
 // outlive returns when ctx ends, but lets the call go on for as long as its round trips may take.
 // Otherwise a Redis that answers in time, yet not several times within it, could never be given a
-// connection: the next call finds the one that this call has made ready.
+// connection: the next call finds the one that this call has made ready. A call that gets no turn
+// before ctx ends is not made.
 func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
+	select {
+	case s.turns <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTrips*s.cfg.Timeout)
 	ended := make(chan error, 1)
 	s.underWay.Go(func() {
+		defer func() { <-s.turns }()
 		defer cancel()
 		ended <- call(longer)
 	})
