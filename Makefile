@@ -3,7 +3,7 @@
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE    ?= tidegate:$(VERSION)
-FUZZTIME ?= 1m
+FUZZTIME ?= 2m
 REPORT   ?= bin/faults.md
 
 # VCS stamping fails in a checkout owned by someone else; the version is set by -X anyway.
@@ -45,7 +45,7 @@ lint: ## Check format, vet, staticcheck, import directions, Lua and shell syntax
 		"$$(sed -n '1s/^#!.*[ /]//p' "$$file")" -n "$$file" || exit 1; \
 	done
 
-fuzz: ## Run every fuzz target for FUZZTIME (default 1m) each, up to the first finding
+fuzz: ## Run every fuzz target for FUZZTIME (default 2m) each, up to the first finding
 	@scripts/fuzz $(FUZZTIME)
 
 cover: test-deps ## Report how much of the code the short tests run, in cover.out too

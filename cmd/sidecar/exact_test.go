@@ -149,6 +149,7 @@ limits:
 	question := `{"limit": "slow", "key": "u1"}`
 	start := time.Now()
 	allowed := f.flood(300, question)
+	// Asking would take the tokens whose return is measured, and renew the key's time to live.
 	time.Sleep(2500 * time.Millisecond)
 	allowed += f.flood(300, question)
 	most := 100 + int(time.Since(start).Seconds()*20) + 1

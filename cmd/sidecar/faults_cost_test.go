@@ -123,6 +123,7 @@ policies:
 			s.take("second", "u4", 5).wantNever(s.t)
 			s.take("second", "u4", 1)
 		}
+		// Asking meanwhile would be more refusals, and at last take the token that is waited for.
 		time.Sleep(time.Until(first.got.Add(time.Second)))
 		if r := s.take("second", "u4", 1); r.status != http.StatusOK {
 			s.t.Errorf("after 40 refusals the token is %v late", r.wait())
@@ -156,6 +157,7 @@ func TestFaultOffByOne(t *testing.T) {
 			_ = reset.Body.Close()
 			s.wantPass(n, 0, slow, "new")
 		}
+		// Half of the refill, then the rest of it, untouched: asking would charge, or tell the local tier more.
 		time.Sleep(500 * time.Millisecond)
 		for _, n := range sizes {
 			s.peek(fmt.Sprintf("quick-%d", n), "u1") // so that the local tier still knows the key

@@ -185,7 +185,7 @@ func TestFaultHalfWrittenConfig(t *testing.T) {
 		if _, err := out.WriteString(part); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond) // nothing is to happen for longer than a file must stand still
 		p.check(t, "--policy", "chat", "user=u1", "--cost", "0").want(t, 0, `"limit":2,`, "")
 	}
 	if err := out.Close(); err != nil {

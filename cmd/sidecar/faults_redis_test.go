@@ -118,6 +118,7 @@ func TestFaultFrozenRedis(t *testing.T) {
 			t.Errorf("under way at SIGTERM: got %d %s, want 503", r.status, r.text)
 		}
 	})
+	// A request under way shows nowhere until it is answered. Were it not there yet, nobody would answer it.
 	time.Sleep(50 * time.Millisecond)
 	begin := time.Now()
 	s.signal(t, syscall.SIGTERM)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -50,7 +51,7 @@ func main() {
 }
 
 // untilSignal returns a context that ends with the first SIGTERM or SIGINT. The second one ends
-// the process at once.
+// the process at once. Its goroutine lives as long as the process, so it is for main alone.
 func untilSignal() context.Context {
 	ctx, stop := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -83,9 +84,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	command := "serve"
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		command, args = args[0], args[1:]
-	} else if len(args) > 0 && isAnyOf(args[0], "-h", "-help", "--help") {
+	} else if len(args) > 0 && slices.Contains([]string{"-h", "-help", "--help"}, args[0]) {
 		command = "help"
-	} else if len(args) > 0 && isAnyOf(args[0], "-version", "--version") {
+	} else if len(args) > 0 && slices.Contains([]string{"-version", "--version"}, args[0]) {
 		command, args = "version", args[1:]
 	}
 	switch command {
@@ -103,13 +104,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	default:
 		return usageError("there is no command %q; see sidecar help", command)
 	}
-}
-
-func isAnyOf(arg string, names ...string) bool {
-	for _, name := range names {
-		if arg == name {
-			return true
-		}
-	}
-	return false
 }

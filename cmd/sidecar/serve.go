@@ -76,15 +76,19 @@ type sidecar struct {
 }
 
 // newSidecar puts the parts together and opens the listeners. On an error nothing is left open.
-func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (*sidecar, error) {
+func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (_ *sidecar, err error) {
 	s := &sidecar{cfg: cfg, reloads: follow, build: buildOf(), logger: logger}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	var err error
 	if s.store, err = openStore(cfg, registry, logger); err != nil {
 		return nil, err
 	}
-	questions, err := limiter.New(limiter.Config{
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.store.close())
+		}
+	}()
+	s.limits, err = limiter.New(limiter.Config{
 		Store:    s.store,
 		Tier:     s.store.tier,
 		Secret:   s.store.secret,
@@ -92,22 +96,21 @@ func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (*side
 		Rules:    cfg.Rules,
 		Registry: registry,
 	})
-	if err == nil {
-		s.limits = questions
-		err = follow.begin(cfg, questions, s.store, registry)
-	}
-	if err == nil {
-		err = s.listen(questions)
-	}
 	if err != nil {
-		return nil, errors.Join(err, s.store.close())
+		return nil, err
+	}
+	if err := follow.begin(cfg, s.limits, s.store, registry); err != nil {
+		return nil, err
+	}
+	if err := s.listen(); err != nil {
+		return nil, err
 	}
 	_, rest := s.waits()
 	s.plane = admin.New(admin.Config{
 		Listener:        s.admin,
 		MetricsListener: s.metrics,
 		Gatherer:        registry,
-		Limits:          questions,
+		Limits:          s.limits,
 		Health:          s.health,
 		Build:           s.build,
 		Logger:          logger,
@@ -124,10 +127,10 @@ func (s *sidecar) waits() (api, rest time.Duration) {
 }
 
 // listen opens every listener, or none.
-func (s *sidecar) listen(questions *limiter.Limiter) (err error) {
+func (s *sidecar) listen() (err error) {
 	apiWait, _ := s.waits()
 	s.api = httpapi.New(httpapi.Config{
-		Limiter:         questions,
+		Limiter:         s.limits,
 		Address:         s.cfg.Listen.HTTP,
 		Unix:            s.cfg.Listen.Unix,
 		UnixMode:        s.cfg.Listen.UnixMode,

@@ -62,7 +62,7 @@ func openEmbedded(cfg *config.Config, secret limit.Secret, registry prometheus.R
 		return nil, err
 	}
 	if secret == nil {
-		secret = newSecret()
+		secret = limit.NewSecret()
 	}
 	return &store{
 		Store:   memory,
@@ -96,30 +96,30 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 			return nil, err
 		}
 	}
-	redis, err := remote.New(settings)
+	shared, err := remote.New(settings)
 	if err != nil {
 		return nil, err
 	}
-	s := &store{close: redis.Close, secret: redis.Secret, timeout: cfg.Redis.Timeout}
+	s := &store{close: shared.Close, secret: shared.Secret, timeout: cfg.Redis.Timeout}
 	s.nodes.Store(int64(cfg.Nodes))
-	guarded, shares, err := s.guard(cfg, redis, registry, logger)
+	guarded, shares, err := s.guard(cfg, shared, registry, logger)
 	if err != nil {
-		return nil, errors.Join(err, redis.Close())
+		return nil, errors.Join(err, shared.Close())
 	}
 	s.Store = guarded
 	s.run = func(ctx context.Context, limits func() []*limit.Limit) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return shares.Run(ctx) })
-		group.Go(func() error { return redis.Run(ctx, guarded.Do, limits) })
+		group.Go(func() error { return shared.Run(ctx, guarded.Do, limits) })
 		return group.Wait()
 	}
-	s.health = func() admin.StoreHealth { return redisHealth(redis.Reachable(), guarded.State()) }
+	s.health = func() admin.StoreHealth { return redisHealth(shared.Reachable(), guarded.State()) }
 	return s, nil
 }
 
 // guard puts the local tier, the breaker and the degradation policy around Redis. It returns the
 // memory of this node's shares too.
-func (s *store) guard(cfg *config.Config, redis *remote.Store, registry prometheus.Registerer, logger *slog.Logger) (*breaker.Store, *local.Memory, error) {
+func (s *store) guard(cfg *config.Config, shared *remote.Store, registry prometheus.Registerer, logger *slog.Logger) (*breaker.Store, *local.Memory, error) {
 	tier, err := local.NewTier(local.TierConfig{
 		MaxKeys:  cfg.Local.MaxKeys,
 		Recheck:  cfg.Local.Recheck,
@@ -133,9 +133,9 @@ func (s *store) guard(cfg *config.Config, redis *remote.Store, registry promethe
 	if err != nil {
 		return nil, nil, err
 	}
-	nodes := func(l *limit.Limit) int { return max(int(s.nodes.Load()), redis.Nodes(l)) }
+	nodes := func(l *limit.Limit) int { return max(int(s.nodes.Load()), shared.Nodes(l)) }
 	guarded, err := breaker.New(breaker.Config{
-		Shared:   redis,
+		Shared:   shared,
 		Share:    local.NewFallback(memory, tier, nodes),
 		Failures: uint32(cfg.Breaker.Failures),
 		Window:   cfg.Breaker.Window,
@@ -151,11 +151,11 @@ func labeled(registry prometheus.Registerer, store string) prometheus.Registerer
 	return prometheus.WrapRegistererWith(prometheus.Labels{"store": store}, registry)
 }
 
-func redisHealth(err error, breaker string) admin.StoreHealth {
+func redisHealth(err error, state string) admin.StoreHealth {
 	if err != nil {
-		return admin.StoreHealth{Kind: "redis", Breaker: breaker, Error: err.Error()}
+		return admin.StoreHealth{Kind: "redis", Breaker: state, Error: err.Error()}
 	}
-	return admin.StoreHealth{Kind: "redis", Breaker: breaker, Reachable: true}
+	return admin.StoreHealth{Kind: "redis", Breaker: state, Reachable: true}
 }
 
 // readPassword returns what the file holds, without the line feed that editors end it with.

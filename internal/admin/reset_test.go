@@ -117,6 +117,13 @@ func TestResetErrors(t *testing.T) {
 			p.store.err = tt.err
 			got := ask(t, "POST", p.admin+"/v1/reset", `{"limit":"a","attributes":{"user":"open-sesame"}}`)
 			wantProblem(t, got, tt.status, tt.field, tt.detail)
+			degraded := map[bool]string{true: "true"}[tt.status == 503]
+			if header := got.header.Get("X-Tidegate-Degraded"); header != degraded || strings.Contains(got.body, `"degraded":true`) != (degraded != "") {
+				t.Errorf("got X-Tidegate-Degraded %q, want %q, in the body too: %s", header, degraded, got.body)
+			}
+			if code := `"code":"unknown-policy"`; strings.Contains(got.body, code) != (tt.status == 404) {
+				t.Errorf("got %s, want %s for an unknown limit, as on the data plane", got.body, code)
+			}
 			log := p.log.String()
 			if (log != "") != tt.logged || strings.Contains(log+got.body, "open-sesame") {
 				t.Errorf("logged %q, want a line: %t, and no attribute value in log or body", log, tt.logged)

@@ -183,6 +183,7 @@ func (c *Config) read(root *mapping) ([]*limitEntry, []*limit.Policy) {
 	c.readTickets(root)
 	read(root, "nodes", count, &c.Nodes)
 	read(root, "shutdown_timeout", value.duration, &c.ShutdownTimeout)
+	c.warnOfCuts(root)
 	read(root, "on_redis_failure", failurePolicy, &c.OnRedisFailure)
 	hashed := readAttributes(root)
 	limits := readLimits(root, c.OnRedisFailure)

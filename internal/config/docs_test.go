@@ -84,3 +84,24 @@ func TestManualExamplesLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestReadmeExamplesHaveNoWarnings: a newcomer's first file is one that is meant just so.
+func TestReadmeExamplesHaveNoWarnings(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readme, -1)
+	if len(examples) == 0 {
+		t.Fatal("no YAML in the README")
+	}
+	for _, example := range examples {
+		c, err := config.Parse("README.md", example[1])
+		if err != nil {
+			t.Fatalf("%v\nin\n%s", err, example[1])
+		}
+		if len(c.Warnings) > 0 {
+			t.Errorf("warnings %v\nin\n%s", c.Warnings, example[1])
+		}
+	}
+}

@@ -61,7 +61,7 @@ func TestNeedsRestartKnowsEverySetting(t *testing.T) {
 		"listen.http", "listen.unix", "listen.unix_mode", "listen.admin", "listen.metrics", "listen.allow_remote",
 		"redis.addrs", "redis.mode", "redis.username", "redis.password_file", "redis.tls.ca_file", "redis.tls.cert_file",
 		"redis.tls.key_file", "redis.tls.server_name", "redis.key_prefix", "redis.timeout", "breaker.failures",
-		"breaker.window", "breaker.open_for", "local.max_keys", "local.recheck", "shutdown_timeout", "headers.style",
+		"breaker.window", "breaker.open_for", "local.max_keys", "local.recheck", "shutdown_timeout",
 		"headers.x_ratelimit", "tickets.secret_file",
 	}
 	if !slices.Equal(got, want) {

@@ -31,6 +31,19 @@ func (c *Config) readRedis(root *mapping) {
 	m.close()
 }
 
+// warnOfCuts warns when a request may wait for Redis for longer than a shutdown lasts.
+func (c *Config) warnOfCuts(root *mapping) {
+	if c.Redis == nil || c.Redis.Timeout < c.ShutdownTimeout {
+		return
+	}
+	key := "redis"
+	if root.has("shutdown_timeout") {
+		key = "shutdown_timeout"
+	}
+	root.src.warn(root.placeOf(key), "redis.timeout is %s and shutdown_timeout %s: a request under way at SIGTERM may be cut; write a longer shutdown_timeout",
+		span(c.Redis.Timeout), span(c.ShutdownTimeout))
+}
+
 func readTLS(v value) *TLS {
 	tls := &TLS{}
 	m, ok := v.mapping()

@@ -25,7 +25,7 @@ const ContentType = "application/problem+json"
 
 // The types of problems.
 const (
-	TypeNone     = "about:blank"                                                                  // nothing but the status
+	TypeNone     = "about:blank"                                                                // nothing but the status
 	TypeCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity" // the store is away
 )
 
@@ -50,22 +50,22 @@ func Invalid(bad *limit.InvalidError) Problem {
 	if bad.Field != "" {
 		detail = Cut(bad.Field) + ": " + bad.Reason
 	}
-	return Problem{Status: http.StatusBadRequest, Code: "invalid-request", Detail: detail, Field: bad.Field}
+	return Problem{Status: 400, Code: "invalid-request", Detail: detail, Field: bad.Field}
 }
 
 // BodyTooLarge is the problem of a body above MaxBody.
 func BodyTooLarge() Problem {
-	return Problem{Status: http.StatusRequestEntityTooLarge, Code: "body-too-large", Detail: "a body may have 65536 bytes"}
+	return Problem{Status: 413, Code: "body-too-large", Detail: "a body may have 65536 bytes"}
 }
 
 // Internal is the problem of a bug in the sidecar, whose cause is for the log alone.
 func Internal() Problem {
-	return Problem{Status: http.StatusInternalServerError, Code: "internal", Detail: "an error inside the sidecar; its log has the cause"}
+	return Problem{Status: 500, Code: "internal", Detail: "an error inside the sidecar; its log has the cause"}
 }
 
 // Away is the problem of a store that did not answer, which passes by itself.
 func Away(detail string) Problem {
-	return Problem{Status: http.StatusServiceUnavailable, Code: "temporary-reduced-capacity", Type: TypeCapacity, Detail: detail}
+	return Problem{Status: 503, Code: "temporary-reduced-capacity", Type: TypeCapacity, Detail: detail}
 }
 
 // Degraded reports whether the store is away. Such an answer has the headers X-Tidegate-Degraded:

@@ -41,9 +41,9 @@ func TestWrite(t *testing.T) {
 
 func TestCut(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "",
-		strings.Repeat("a", 200):       strings.Repeat("a", 200),
-		strings.Repeat("a", 201):       strings.Repeat("a", 200) + "…",
+		"":                              "",
+		strings.Repeat("a", 200):        strings.Repeat("a", 200),
+		strings.Repeat("a", 201):        strings.Repeat("a", 200) + "…",
 		strings.Repeat("a", 199) + "äb": strings.Repeat("a", 199) + "…", // not through a character
 	} {
 		if got := problem.Cut(text); got != want {
@@ -70,6 +70,7 @@ func TestHalfSurrogate(t *testing.T) {
 		`"\ud800"`:             true,
 		`"\ude00\ud83d"`:       true, // the wrong way round
 		`"\ud83d\ud83d\ude00"`: true,
+		`"\ud83d\ud83d"`:       true, // two first halves
 		`"\ud83dx\ude00"`:      true,
 		`"\\\ud83d"`:           true,
 		`"\ud83d\\ude00"`:      true,
