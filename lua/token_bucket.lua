@@ -36,11 +36,12 @@ return {
   end,
 
   -- decide advances s to now, in s.level and s.part, and returns how many µs cost must still
-  -- wait: 0 passes, -1 never does. s.moved says that the state must be saved in any case.
+  -- wait: 0 passes, -1 never does. s.moved says that the state must be saved in any case; s.least
+  -- is the earliest til that it may be saved with.
   decide = function(s, set, now, cost)
     local micros, burst = set[2], set[4]
     local level, part = s.tokens, s.rem
-    local moved = false
+    local moved, least = false, 0
     if level == nil or now >= s.til then
       level, part = set[5], 0
       moved = cost > 0 and cost <= burst and level < burst
@@ -51,8 +52,9 @@ return {
       if level >= burst then level, part = burst, 0 end
       if level < set[6] then level = set[6] end
       local elapsed = now - s.at
+      least = s.til
       if elapsed < 0 then
-        moved = true
+        moved, least = true, s.til + elapsed
       elseif elapsed >= gain(set, burst - level, part) then
         level, part = burst, 0
       else
@@ -63,18 +65,20 @@ return {
         part = gained - grains * micros
       end
     end
-    s.level, s.part, s.moved = level, part, moved
+    s.level, s.part, s.moved, s.least = level, part, moved, least
     if level >= cost then return 0 end
     if cost > burst then return -1 end
     return gain(set, cost - level, part)
   end,
 
-  -- charge takes cost from the advanced s and makes it the state to save.
+  -- charge takes cost from the advanced s and makes it the state to save. til never gets earlier:
+  -- else a key under two settings would count as absent when the smaller burst is full, and begin
+  -- afresh at the larger.
   charge = function(s, set, now, cost)
     local level = s.level - cost
     local til = now + gain(set, set[4] - level, s.part)
     if set[5] < set[4] then til = til + DAY end
-    s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, til, set[2]
+    s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, max(s.least, til), set[2]
   end,
 
   -- report returns what is left of the advanced s, and the µs until it is full.

@@ -73,7 +73,7 @@ func TestServeRedisAway(t *testing.T) {
 	if status, body := p.ready(t); status != http.StatusOK || !strings.Contains(body, `"kind":"redis","reachable":false,`) || !strings.Contains(body, `"error":"`) {
 		t.Errorf("got %d %s, want 200 and that Redis is away", status, body)
 	}
-	sidecar(t, "check", "--ready", "--admin", p.addr("admin")).want(t, 0, `"status":"ok"`, "")
+	sidecar(t, "check", "--ready", "--admin", p.addr("admin")).want(t, 0, `"status":"degraded"`, "")
 	p.check(t, "chat", "user=u1").want(t, 0, `"degraded":true,"tier":"fallback"`, "")
 }
 

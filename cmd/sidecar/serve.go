@@ -24,7 +24,7 @@ import (
 const serveHelp = `Usage: sidecar serve [--config FILE]
 
 Answers requests until SIGTERM or SIGINT, then answers what is under way and exits 0. A second
-signal ends it at once. Logs go to stderr as JSON, one object a line.
+signal ends it at once. While it serves, logs go to stderr as JSON, one object a line.
 
 Flags:
 `

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -113,7 +114,9 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 		group.Go(func() error { return shared.Run(ctx, guarded.Do, limits) })
 		return group.Wait()
 	}
-	s.health = func() admin.StoreHealth { return redisHealth(shared.Reachable(), guarded.State()) }
+	s.health = func() admin.StoreHealth {
+		return redisHealth(cmp.Or(guarded.Cause(), shared.Reachable()), guarded.State())
+	}
 	return s, nil
 }
 

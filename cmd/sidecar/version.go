@@ -24,8 +24,11 @@ func runVersion(args []string, stdout io.Writer) error {
 		return usageError("version takes no arguments")
 	}
 	build := buildOf()
-	_, err = fmt.Fprintf(stdout, "sidecar %s, commit %s, %s %s/%s\n",
-		build.Version, cmp.Or(build.Commit, "unknown"), build.Go, runtime.GOOS, runtime.GOARCH)
+	commit := ""
+	if build.Commit != "" {
+		commit = ", commit " + build.Commit
+	}
+	_, err = fmt.Fprintf(stdout, "sidecar %s%s, %s %s/%s\n", build.Version, commit, build.Go, runtime.GOOS, runtime.GOARCH)
 	return err
 }
 

@@ -51,7 +51,7 @@ func (s *Server) refuseReset(w http.ResponseWriter, r *http.Request, err error) 
 	case r.Context().Err() != nil: // the client is gone: nobody reads an answer, and nothing is wrong
 	case errors.Is(err, limit.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		s.cfg.Logger.Warn("admin: reset: the store did not answer", "error", err.Error())
-		writeProblem(w, problem.Away("the store did not answer in time; the key may or may not be forgotten, and asking again is safe"))
+		writeProblem(w, problem.Away("Redis cannot be reached or did not answer in time; the key may or may not be forgotten, and asking again is safe"))
 	default:
 		s.cfg.Logger.Error("admin: reset failed", "error", err.Error())
 		writeProblem(w, problem.Internal())

@@ -106,9 +106,9 @@ func TestResetErrors(t *testing.T) {
 		{"bad attributes", &limit.InvalidError{Field: "attributes.user", Reason: "missing or empty"}, 400, "attributes.user", "missing or empty", false},
 		{"unknown limit", limit.ErrUnknownPolicy, 404, "limit", "there is no limit of this name", false},
 		{"store away", errors.Join(limit.ErrUnavailable, errors.New("dial")), 503, "",
-			"the store did not answer in time; the key may or may not be forgotten, and asking again is safe", true},
+			"Redis cannot be reached or did not answer in time; the key may or may not be forgotten, and asking again is safe", true},
 		{"store too slow", context.DeadlineExceeded, 503, "",
-			"the store did not answer in time; the key may or may not be forgotten, and asking again is safe", true},
+			"Redis cannot be reached or did not answer in time; the key may or may not be forgotten, and asking again is safe", true},
 		{"anything else", errors.New("odd"), 500, "", "an error inside the sidecar; its log has the cause", true},
 	}
 	for _, tt := range tests {

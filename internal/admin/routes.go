@@ -92,6 +92,9 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 		Store  StoreHealth  `json:"store"`
 		Config ConfigHealth `json:"config"`
 	}{"ok", health.Store, health.Config}
+	if !health.Store.Reachable || health.Config.Error != "" {
+		answer.Status = "degraded"
+	}
 	status := http.StatusOK
 	if s.draining.Load() {
 		answer.Status, status = "shutting_down", http.StatusServiceUnavailable

@@ -36,7 +36,7 @@ func problemOf(err error) problem.Problem {
 	case errors.Is(err, limit.ErrUnknownPolicy):
 		return problem.Problem{Status: 404, Code: "unknown-policy", Detail: problem.Cut(strings.TrimPrefix(err.Error(), "limit: "))}
 	case errors.Is(err, limit.ErrUnavailable):
-		return problem.Away("the store of the limits did not answer in time")
+		return problem.Away("Redis cannot be reached or did not answer in time, and a limit of this question fails closed")
 	case errors.Is(err, limit.ErrWrongType):
 		return problem.Problem{Status: 503, Code: "wrong-type", Detail: "a key of this limit holds something else in the store; it was left alone"}
 	case errors.Is(err, errNotFound):
@@ -106,7 +106,7 @@ func (s *Server) refuse(rc *fasthttp.RequestCtx, err error) {
 // causes keeps, for each code whose cause belongs into the log, what was logged of it.
 type causes map[string]*cause
 
-// cause logs one kind of failure, at most once in a second: a store that is away fails every
+// cause logs one kind of failure, at most once a minute: a store that is away fails every
 // request. Safe for concurrent use.
 type cause struct {
 	logger  *slog.Logger
@@ -125,7 +125,7 @@ func newCauses(logger *slog.Logger) causes {
 
 func (c *cause) log(err error) {
 	now, next := time.Now().UnixNano(), c.next.Load()
-	if now < next || !c.next.CompareAndSwap(next, now+int64(time.Second)) {
+	if now < next || !c.next.CompareAndSwap(next, now+int64(time.Minute)) {
 		c.skipped.Add(1)
 		return
 	}

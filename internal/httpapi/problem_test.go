@@ -94,7 +94,7 @@ func TestStoreErrors(t *testing.T) {
 			}
 			log := s.log.String()
 			if n := strings.Count(log, tt.err.Error()); n < 1 || n > 2 {
-				t.Errorf("the cause is logged %d times, want once in a second:\n%s", n, log)
+				t.Errorf("the cause is logged %d times, want once a minute:\n%s", n, log)
 			}
 			if strings.Contains(log, "secret-value") {
 				t.Errorf("a value is in the log:\n%s", log)

@@ -102,6 +102,9 @@ func (m mirror) check(s limit.BucketState, now, cost int64) {
 	if m.b.Initial < m.b.Burst {
 		until = m.add(until, big.NewInt(86_400_000_000))
 	}
+	if least := big.NewInt(next.Until); until.Cmp(least) < 0 { // it never gets earlier
+		until = least
+	}
 	if until.Cmp(big.NewInt(charged.Until)) != 0 || charged.Tokens != next.Tokens-cost {
 		m.t.Fatalf("%+v: charged %+v with %d: got %+v, want it to live until %s", m.b, next, cost, charged, until)
 	}

@@ -94,6 +94,9 @@ func (r *reference) ask(b *limit.TokenBucket, now, cost int64) vectorWant {
 		if b.Initial < b.Burst {
 			until += 86_400_000_000
 		}
+		if !absent { // it never gets earlier
+			until = max(until, r.until-max(0, r.at-now))
+		}
 		*r = reference{used: true, level: level, part: part, at: now, until: until, q: b.Micros}
 	}
 	want.Remaining = floorOf(level)

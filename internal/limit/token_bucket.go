@@ -128,6 +128,7 @@ func (b *TokenBucket) Decide(s BucketState, now, cost int64) (next BucketState, 
 	default:
 		moved = now < s.At
 		next = b.advance(s, now)
+		next.Until = s.Until - max(0, s.At-now)
 	}
 	return next, b.wait(next, cost), moved
 }
@@ -172,14 +173,17 @@ func (b *TokenBucket) wait(s BucketState, cost int64) int64 {
 }
 
 // Charge takes cost tokens from the state that Decide returned, and returns it as it is to be
-// stored: with the time from which it says no more than an absent state would. It does not ask
-// whether the tokens are there.
+// stored: with the time from which it says no more than an absent state would. That time never
+// gets earlier: else a key under two settings, as in a roll-out or by an override, would count as
+// absent when the smaller burst is full, and begin afresh at the larger. It does not ask whether the
+// tokens are there.
 func (b *TokenBucket) Charge(s BucketState, cost int64) BucketState {
 	s.Tokens -= cost
-	s.Until = s.At + b.TimeToFull(s)
+	until := s.At + b.TimeToFull(s)
 	if b.Initial < b.Burst {
-		s.Until += day
+		until += day
 	}
+	s.Until = max(s.Until, until)
 	return s
 }
 

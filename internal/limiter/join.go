@@ -7,36 +7,45 @@ import (
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// join lets one question wait while answers under way will most likely decide it, so that a flood
-// on a drained key is one call at a time. The wait ends with ctx, or when the question's does.
-func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) {
-	for now := arrival; q.sent > 0; now = time.Now() {
-		underWay := l.tryJoin(now, q)
-		rest := l.timeout - now.Sub(arrival)
-		if underWay == nil || rest <= 0 {
-			return
+// join lets one question wait while an answer under way will most likely decide it, so that a flood
+// on a drained key is one call at a time. It waits for at most half of the timeout, which leaves the
+// other half for a call of its own, and returns when that call begins.
+func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) (asked time.Time) {
+	for now := arrival; ; {
+		rest := l.timeout/2 - now.Sub(arrival)
+		underWay := l.tryJoin(now, q, rest)
+		if underWay == nil {
+			return now
 		}
-		timer := time.NewTimer(rest)
-		select {
-		case <-underWay:
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		timer.Stop()
-		if l.deniedLocally(time.Now(), q) {
+		waitFor(ctx, underWay, rest)
+		now = time.Now()
+		if l.deniedLocally(now, q) {
 			q.sent, q.charges = 0, nil
 			q.decision.Tier = limit.TierLocal
+			return now
 		}
 	}
 }
 
-// tryJoin joins all charges, or none when it returns a channel to wait for.
-func (l *Limiter) tryJoin(now time.Time, q *question) (underWay <-chan struct{}) {
+// waitFor returns when done is closed, after rest, or when ctx ends.
+func waitFor(ctx context.Context, done <-chan struct{}, rest time.Duration) {
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// tryJoin joins all charges, or none when it returns a channel that is worth waiting for.
+func (l *Limiter) tryJoin(now time.Time, q *question, most time.Duration) (underWay <-chan struct{}) {
+	if q.sent == 0 {
+		return nil
+	}
 	for i := range q.charges {
 		if c := &q.charges[i]; mirrored(c) {
-			if underWay = l.tier.Join(now, c); underWay != nil {
+			if underWay = l.tier.Join(now, c, most); underWay != nil {
 				l.leave(q)
 				return underWay
 			}

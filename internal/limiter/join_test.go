@@ -20,12 +20,16 @@ type slowStore struct {
 	takes  time.Duration
 	mu     sync.Mutex
 	calls  int // guarded by mu
+	late   int // calls that began too late to be answered in time; guarded by mu
 	silent bool
 }
 
 func (s *slowStore) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
 	s.mu.Lock()
 	s.calls++
+	if time.Until(requests[0].Deadline) < s.takes {
+		s.late++
+	}
 	silent := s.silent
 	s.mu.Unlock()
 	if silent {
@@ -40,7 +44,7 @@ func (s *slowStore) Decide(ctx context.Context, requests []limit.Request, decisi
 
 func (s *slowStore) Forget(ctx context.Context, c limit.Charge) error { return s.memory.Forget(ctx, c) }
 
-// newSlow returns a limiter with the real tier over a store that takes 10 ms; its limit has a
+// newSlow returns a limiter with the real tier over a store that takes 2 ms; its limit has a
 // burst of 2 and gains a token every 100 ms.
 func newSlow(t *testing.T) (*limiter.Limiter, *slowStore) {
 	t.Helper()
@@ -63,7 +67,7 @@ func newSlow(t *testing.T) (*limiter.Limiter, *slowStore) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &slowStore{memory: memory, takes: 10 * time.Millisecond}
+	store := &slowStore{memory: memory, takes: 2 * time.Millisecond}
 	l, err := limiter.New(limiter.Config{
 		Store: store, Tier: tier, Secret: func() limit.Secret { return nil }, Timeout: 50 * time.Millisecond,
 		Rules: rules, Registry: prometheus.NewRegistry(),
@@ -111,7 +115,7 @@ func TestFloodIsOneCallAtATime(t *testing.T) {
 		for range 20 {
 			time.Sleep(100 * time.Millisecond)
 			allowed, failed, longest := flood(l, 50)
-			if failed > 0 || longest > 20*time.Millisecond {
+			if failed > 0 || longest > 10*time.Millisecond {
 				t.Fatalf("%d failed, the longest wait was %v", failed, longest)
 			}
 			passed += allowed
@@ -143,4 +147,24 @@ func TestFloodOnASilentStore(t *testing.T) {
 			t.Errorf("afterwards %d of 2 passed, %d failed", allowed, failed)
 		}
 	})
+}
+
+// TestFloodOnASlowStore: where an answer takes long, or the bucket gains while it is under way,
+// nobody waits for another's answer and then has no time for a call of its own.
+func TestFloodOnASlowStore(t *testing.T) {
+	for _, takes := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			l, store := newSlow(t)
+			store.takes = takes
+			for range 40 {
+				time.Sleep(37 * time.Millisecond)
+				if _, failed, longest := flood(l, 20); failed > 0 || longest > 50*time.Millisecond {
+					t.Fatalf("a store that takes %v: %d failed, the longest wait was %v", takes, failed, longest)
+				}
+			}
+			if store.late > 0 {
+				t.Errorf("a store that takes %v was asked %d questions that it could not answer in time", takes, store.late)
+			}
+		})
+	}
 }

@@ -34,8 +34,9 @@ type Tier interface {
 	Observe(asOf time.Time, key string, v *limit.Verdict)
 
 	// Join and Leave stand around a call that asks the store about the charge. While the channel
-	// that Join returns, if any, is open, an answer under way will most likely decide the charge.
-	Join(now time.Time, c *limit.Charge) (underWay <-chan struct{})
+	// that Join returns instead, if any, is open, an answer under way will most likely decide the
+	// charge within most.
+	Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{})
 	Leave(c *limit.Charge)
 
 	// BeginCredit and EndCredit stand around a call that gives tokens back under key.
@@ -120,11 +121,12 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 		decisions[i].Reset()
 		l.resolve(rules, s, arrival, &queries[i], &decisions[i])
 	}
+	asked := arrival
 	if len(queries) == 1 && l.tier != nil {
 		defer l.leave(&s.questions[0])
-		l.join(ctx, &s.questions[0], arrival)
+		asked = l.join(ctx, &s.questions[0], arrival)
 	}
-	l.ask(ctx, s, arrival)
+	l.ask(ctx, s, arrival, asked)
 	elapsed := time.Since(arrival)
 	for i := range s.questions {
 		l.conclude(&s.questions[i])
@@ -194,8 +196,9 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	return len(q.decision.Verdicts) > 0
 }
 
-// ask puts every open question to the store in one call, and tells the local tier the answers.
-func (l *Limiter) ask(ctx context.Context, s *scratch, arrival time.Time) {
+// ask puts every open question to the store in one call at asked, and tells the local tier the
+// answers.
+func (l *Limiter) ask(ctx context.Context, s *scratch, arrival, asked time.Time) {
 	for i := range s.questions {
 		q := &s.questions[i]
 		if q.sent == 0 {
@@ -226,7 +229,7 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, arrival time.Time) {
 			continue
 		}
 		for j := range d.Verdicts {
-			l.tier.Observe(arrival, s.requests[i].Charges[j].Key, &d.Verdicts[j])
+			l.tier.Observe(asked, s.requests[i].Charges[j].Key, &d.Verdicts[j])
 		}
 	}
 }

@@ -7,11 +7,12 @@ import (
 )
 
 // Join says that the shared store is about to be asked about the charge. It returns nil when it is
-// to be asked; Leave must follow. While questions under way may take all that can be left, it
-// returns a channel that closes at the next answer instead, and takes no note: after that answer
-// the charge is most likely denied here, so that waiting spares a call. That decides nothing: an
-// answer that never comes only makes the others ask for themselves.
-func (t *Tier) Join(now time.Time, c *limit.Charge) (underWay <-chan struct{}) {
+// to be asked; Leave must follow. While questions under way may take all that can be left, and their
+// answers are likely to come within most, it returns a channel that closes at the next answer
+// instead, and takes no note: after that answer the charge is most likely denied here, so that
+// waiting spares a call. That decides nothing: an answer that never comes only makes the others ask
+// for themselves. With a most of 0 nobody waits.
+func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{}) {
 	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,7 +20,8 @@ func (t *Tier) Join(now time.Time, c *limit.Charge) (underWay <-chan struct{}) {
 	if !ok {
 		return nil
 	}
-	if e.pending > 0 && e.gained != nil && e.settings == *c.Settings && e.most(now, &c.Settings.Bucket)-e.pending < c.Cost {
+	known := e.gained != nil && e.settings == *c.Settings
+	if e.pending > 0 && known && e.worthWaiting(c, most) && e.most(now, &c.Settings.Bucket)-e.pending < c.Cost {
 		if e.answered == nil {
 			e.answered = make(chan struct{})
 		}
@@ -38,6 +40,15 @@ func (t *Tier) Leave(c *limit.Charge) {
 		e.pending = max(0, e.pending-c.Cost) // a new entry knows nothing of what joined the old one
 		e.wake()
 	}
+}
+
+// worthWaiting reports whether an answer is likely to come within most and to deny c: not when the
+// bucket gains c's cost, or much of it, while the answer is under way. The caller holds the shard's
+// mu.
+func (e *entry) worthWaiting(c *limit.Charge, most time.Duration) bool {
+	b := &c.Settings.Bucket
+	gain := float64(e.took.Microseconds()) * float64(b.Tokens) / float64(b.Micros) * float64(b.Grain)
+	return 2*e.took < most && gain < float64(c.Cost)/2
 }
 
 // wake lets everybody ask again who waits for an answer. The caller holds the shard's mu.

@@ -87,7 +87,7 @@ func (s *Store) note(err error) {
 	before := s.health.last.Swap(&err)
 	switch {
 	case err != nil && (before == nil || *before == nil):
-		s.cfg.Logger.Error("redis is away", slog.String("addr", s.cfg.Addr), slog.Any("error", err))
+		s.cfg.Logger.Error("redis is away", slog.String("addr", s.cfg.Addr), slog.String("until_it_is_back", "each limit does what its on_redis_failure says"), slog.Any("error", err))
 	case err == nil && (before == nil || *before != nil):
 		s.cfg.Logger.Info("redis is reached", slog.String("addr", s.cfg.Addr))
 	}
