@@ -97,7 +97,7 @@ func TestCommands(t *testing.T) {
 		{[]string{"validate", "-h"}, 0, "sidecar validate FILE", ""},
 		{[]string{"check", "-h"}, 0, "-timeout", ""},
 		{[]string{"version", "-h"}, 0, "sidecar version", ""},
-		{[]string{"version"}, 0, "sidecar v9.8.7-test, commit unknown, go1.", ""},
+		{[]string{"version"}, 0, "sidecar v9.8.7-test, go1.", ""},
 		{[]string{"--version"}, 0, "sidecar v9.8.7-test", ""},
 		{[]string{"version", "now"}, 2, "", "sidecar: version takes no arguments\n"},
 		{[]string{"frobnicate"}, 2, "", `sidecar: there is no command "frobnicate"; see sidecar help` + "\n"},

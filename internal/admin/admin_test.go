@@ -180,7 +180,7 @@ func TestRoutes(t *testing.T) {
 		{"options", "OPTIONS", p.admin + "/v1/reset", 405, `"detail":"use POST"`},
 		{"metrics outside", "GET", p.metrics + "/metrics", 200, "tidegate_test_total 7"},
 		{"live outside", "GET", p.metrics + "/livez", 200, `{"status":"ok"}`},
-		{"ready outside", "GET", p.metrics + "/readyz", 200, `"status":"ok"`},
+		{"ready outside", "GET", p.metrics + "/readyz", 200, `"status":"degraded"`},
 		{"no profiles outside", "GET", p.metrics + "/debug/pprof/", 404, `"status":404`},
 		{"no version outside", "GET", p.metrics + "/version", 404, `"status":404`},
 		{"no reset outside", "POST", p.metrics + "/v1/reset", 404, `"status":404`},
@@ -208,7 +208,7 @@ func TestReady(t *testing.T) {
 	const detail = `"store":{"kind":"redis","reachable":false,"error":"no answer"},` +
 		`"config":{"source":"limits.yaml","loaded_at":"2026-02-28T23:59:59Z","limits":2,"policies":1}}` + "\n"
 	got := ask(t, "GET", p.admin+"/readyz", "")
-	if want := `{"status":"ok",` + detail; got.status != 200 || got.body != want {
+	if want := `{"status":"degraded",` + detail; got.status != 200 || got.body != want {
 		t.Errorf("before the shutdown got %d %s, want 200 %s", got.status, got.body, want)
 	}
 	p.server.Drain()

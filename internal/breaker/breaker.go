@@ -54,8 +54,8 @@ type Store struct {
 
 // neutralFailures say nothing against the store; every other kind of failure of a call does. A wrong
 // type fails its own requests only, a caller that went away says nothing of the store, and what was
-// refused here was no call. Denials are no failures, and NOSCRIPT is mended within the call.
-var neutralFailures = []limit.Failure{limit.FailureWrongType, limit.FailureCanceled, limit.FailureRefused}
+// refused here, or found no connection free while others got answers, was no call. Denials are no failures, and NOSCRIPT is mended within the call.
+var neutralFailures = []limit.Failure{limit.FailureWrongType, limit.FailureCanceled, limit.FailureOverload, limit.FailureRefused}
 
 // neutral reports whether the breaker leaves err out of its count.
 func neutral(err error) bool {

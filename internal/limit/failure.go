@@ -17,6 +17,7 @@ const (
 	FailureUnsupported Failure = "unsupported" // a server that is too old, or has no scripting
 	FailureWrongType   Failure = "wrongtype"   // one key holds something else
 	FailureCanceled    Failure = "canceled"    // the caller went away
+	FailureOverload    Failure = "overload"    // no connection came free in time, while Redis answered others
 	FailureRefused     Failure = "refused"     // no call was made: the circuit breaker is open
 	FailureOther       Failure = "other"       // any other error reply
 )
@@ -25,7 +26,7 @@ const (
 func Failures() []Failure {
 	return []Failure{
 		FailureTimeout, FailureConnection, FailureLoading, FailureReadOnly, FailureMemory, FailureBusy, FailureMasterDown,
-		FailureClusterDown, FailureAuth, FailureUnsupported, FailureWrongType, FailureCanceled, FailureOther,
+		FailureClusterDown, FailureAuth, FailureUnsupported, FailureWrongType, FailureCanceled, FailureOverload, FailureOther,
 	}
 }
 

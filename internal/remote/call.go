@@ -142,10 +142,19 @@ func (r *reply) next() int64 {
 	return n
 }
 
-// unpack reads the answers to requests into decisions, which get a Tier, and returns Redis's time.
-// expired lists the requests that were past their deadline: nothing was charged for them, and they
+// timeOf returns Redis's time, in µs, from a script's reply; ok is false when it is none.
+func timeOf(text []byte) (now int64, ok bool) {
+	_, rest, err := msgp.ReadArrayHeaderBytes(text)
+	if err != nil {
+		return 0, false
+	}
+	now, _, err = msgp.ReadInt64Bytes(rest)
+	return now, err == nil
+}
+
+// unpack reads the answers to requests into decisions, which get a Tier. expired lists the requests that were past their deadline: nothing was charged for them, and they
 // get no Tier. After an error no decision has one.
-func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) (now int64, expired []int, err error) {
+func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) (expired []int, err error) {
 	defer func() {
 		if err != nil {
 			for _, d := range decisions {
@@ -155,10 +164,10 @@ func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) 
 	}()
 	_, rest, err := msgp.ReadArrayHeaderBytes(text)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", errReply, err)
+		return nil, fmt.Errorf("%w: %w", errReply, err)
 	}
 	r := reply{rest: rest}
-	now = r.next()
+	r.next() // Redis's time
 	for i := range requests {
 		d := decisions[i]
 		d.Verdicts = d.Verdicts[:0]
@@ -173,13 +182,13 @@ func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) 
 				d.Verdicts = append(d.Verdicts, limit.NewVerdict(&requests[i].Charges[j], r.next(), r.next(), r.next()))
 			}
 		default:
-			return 0, nil, errReply
+			return nil, errReply
 		}
 	}
 	if r.err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", errReply, r.err)
+		return nil, fmt.Errorf("%w: %w", errReply, r.err)
 	}
-	return now, expired, nil
+	return expired, nil
 }
 
 // wrongType says in which of the charges' keys something else lies: one of them, by a short hash of

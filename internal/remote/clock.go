@@ -31,6 +31,12 @@ func (c *clock) set(redis int64, arrived time.Time) {
 // known reports whether Redis's time was ever read.
 func (c *clock) known() bool { return c.newest.Load() != nil }
 
+// heardSince reports whether a reply arrived after t.
+func (c *clock) heardSince(t time.Time) bool {
+	r := c.newest.Load()
+	return r != nil && r.arrived.After(t)
+}
+
 // at returns Redis's time at the local time t, in µs; 0 when t is zero or nothing was ever read.
 func (c *clock) at(t time.Time) int64 {
 	r := c.newest.Load()

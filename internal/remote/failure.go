@@ -16,6 +16,10 @@ import (
 // errTooOld is the cause of every failure while the server is too old.
 var errTooOld = errors.New("the server is older than Redis 6.2: Tidegate needs Redis 6.2 or newer, or Valkey")
 
+// errOverload is the cause of a call that had no turn in time while others got their replies: Redis
+// works, but not fast enough for all.
+var errOverload = errors.New("more calls than Redis answers in time")
+
 // replyFailures maps how an error reply begins to its kind. A script's own error may carry the
 // reply of the command that failed further back.
 var replyFailures = []struct {
@@ -45,6 +49,8 @@ func failureOf(err error) limit.Failure {
 	switch {
 	case errors.Is(err, errTooOld):
 		return limit.FailureUnsupported
+	case errors.Is(err, errOverload):
+		return limit.FailureOverload
 	case errors.Is(err, context.Canceled):
 		return limit.FailureCanceled
 	case errors.As(err, &reply):

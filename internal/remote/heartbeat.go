@@ -38,7 +38,8 @@ func (s *secret) init(fixed limit.Secret) {
 
 // health is what the last heartbeat met.
 type health struct {
-	last atomic.Pointer[error] // nil: none yet
+	last   atomic.Pointer[error] // nil: none yet
+	steady time.Time             // since when every heartbeat has reached Redis; belongs to Run
 }
 
 // Reachable returns nil when the last heartbeat found Redis, and what it met otherwise.
@@ -63,7 +64,11 @@ func (s *Store) Run(ctx context.Context, guard Guard, limits func() []*limit.Lim
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for {
-		s.note(guard(func() error { return s.heartbeat(ctx, limits(), nodeLife) }))
+		err := guard(func() error { return s.heartbeat(ctx, limits(), nodeLife) })
+		if err != nil {
+			s.health.steady = time.Time{}
+		}
+		s.note(err)
 		select {
 		case <-ctx.Done():
 			return s.leave(context.WithoutCancel(ctx), limits())
@@ -102,6 +107,9 @@ func (s *Store) heartbeat(ctx context.Context, limits []*limit.Limit, life time.
 	if err := s.count(ctx, limits, life); err != nil {
 		return s.failed(err, false)
 	}
+	if s.health.steady.IsZero() {
+		s.health.steady = time.Now()
+	}
 	return nil
 }
 
@@ -129,10 +137,13 @@ func (s *Store) agree(ctx context.Context) error {
 // limitsPerBeat is how many limits one call counts at most, to keep it short in Redis.
 const limitsPerBeat = 100
 
-// count says that this node is alive, and keeps how many share each limit.
+// count says that this node is alive, and keeps how many share each limit. More nodes count at once,
+// fewer only when this node's own heartbeats have reached Redis for as long as one counts: while
+// Redis comes and goes, those of the others get lost just as its own do.
 func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Duration) error {
 	nodes := make(map[string]int, len(limits))
 	most := 0
+	steady := !s.health.steady.IsZero() && time.Since(s.health.steady) >= life
 	for chunk := range slices.Chunk(limits, limitsPerBeat) {
 		keys := make([]string, len(chunk))
 		for i, l := range chunk {
@@ -143,8 +154,12 @@ func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Dura
 			return err
 		}
 		for i, n := range counts {
-			nodes[chunk[i].ID()] = int(n)
-			most = max(most, int(n))
+			n := int(n)
+			if !steady {
+				n = max(n, s.Nodes(chunk[i]))
+			}
+			nodes[chunk[i].ID()] = n
+			most = max(most, n)
 		}
 	}
 	if life > 0 {

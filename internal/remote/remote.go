@@ -144,11 +144,12 @@ func (s *Store) latest(requests []limit.Request) time.Time {
 
 // call makes one call of the script.
 func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) ([]int, error) {
+	start := time.Now()
 	if !s.clock.known() {
 		// The first connection reads Redis's time, without which no deadline can be given.
 		err := s.outlive(ctx, func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
 		if err != nil {
-			return nil, s.failed(err, false)
+			return nil, s.failed(s.blame(err, start, false), false)
 		}
 	}
 	c := s.calls.Get().(*call)
@@ -156,10 +157,13 @@ func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []
 	charging := c.charging
 	var text string
 	var passage passage
-	start := time.Now()
+	start = time.Now()
 	err := s.outlive(ctx, func(ctx context.Context) (err error) {
 		defer s.calls.Put(c)
 		text, err = s.run(ctx, c, &passage)
+		if now, ok := timeOf([]byte(text)); err == nil && ok {
+			s.clock.set(now, time.Now()) // also when nobody waits any more
+		}
 		return err
 	})
 	arrived := time.Now()
@@ -170,19 +174,28 @@ func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []
 		s.metrics.batch.Observe(float64(len(requests)))
 	}
 	if err != nil {
-		return nil, s.failed(err, left && charging)
+		return nil, s.failed(s.blame(err, start, left), left && charging)
 	}
-	now, expired, err := unpack([]byte(text), requests, decisions)
+	expired, err := unpack([]byte(text), requests, decisions)
 	if err != nil {
 		return nil, s.failed(err, charging)
 	}
-	s.clock.set(now, arrived)
 	for _, d := range decisions {
 		if d.Err != nil {
 			s.metrics.errors.WithLabelValues(string(limit.FailureWrongType)).Inc()
 		}
 	}
 	return expired, nil
+}
+
+// blame returns why a call that began at start got no answer: err, unless the call waited in vain
+// for its turn or a connection, or for a turn most of its time, while Redis answered others.
+func (s *Store) blame(err error, start time.Time, sent bool) error {
+	waited := errors.Is(err, errNoTurn) || !sent && errors.Is(err, context.DeadlineExceeded)
+	if waited && s.clock.heardSince(start) {
+		return errOverload
+	}
+	return err
 }
 
 // failed counts err and wraps it for the caller. A charging call that was sent and got no reply is

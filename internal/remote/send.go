@@ -2,7 +2,10 @@ package remote
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -10,6 +13,9 @@ import (
 // roundTrips is how many round trips a call on a new connection takes at most: TCP, TLS, HELLO,
 // AUTH, greet, and the call's own.
 const roundTrips = 6
+
+// errNoTurn is the cause of a call that waited for its turn for most of its time.
+var errNoTurn = errors.New("every connection was in use")
 
 // connections is how many calls are under way at once, each on a connection of its own; further
 // ones wait. poolSize is far more, since it is also the number of failed dials in a row after which
@@ -22,13 +28,16 @@ const (
 // outlive returns when ctx ends, but lets the call go on for as long as its round trips may take.
 // Otherwise a Redis that answers in time, yet not several times within it, could never be given a
 // connection: the next call finds the one that this call has made ready. A call that gets no turn
-// before ctx ends is not made.
+// before ctx ends is not made; one that got its turn late, and then no answer in time, fails with
+// errNoTurn all the same.
 func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
+	began := time.Now()
 	select {
 	case s.turns <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("%w: %w", errNoTurn, ctx.Err())
 	}
+	waited := time.Since(began)
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTrips*s.cfg.Timeout)
 	ended := make(chan error, 1)
 	s.underWay.Go(func() {
@@ -40,6 +49,9 @@ func (s *Store) outlive(ctx context.Context, call func(context.Context) error) e
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
+		if waited > s.cfg.Timeout/2 {
+			return fmt.Errorf("%w: %w", errNoTurn, ctx.Err())
+		}
 		return ctx.Err()
 	}
 }

@@ -200,7 +200,8 @@ func (w *world) ask(requests []limit.Request) []*limit.Decision {
 	for i := range decisions {
 		decisions[i] = new(limit.Decision)
 	}
-	now, expired, err := unpack([]byte(text), requests, decisions)
+	now, _ := timeOf([]byte(text))
+	expired, err := unpack([]byte(text), requests, decisions)
 	if err != nil || len(expired) > 0 || now != w.now {
 		w.t.Fatalf("unpack: now %d, expired %v, error %v", now, expired, err)
 	}
