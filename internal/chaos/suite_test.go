@@ -259,6 +259,9 @@ func (r *run) checkMetrics(t *testing.T) {
 	}
 	kinds := r.after.errorKinds(r.before)
 	for kind := range kinds {
+		if kind == "overload" { // whatever slows Redis down may leave too little time for some
+			continue
+		}
 		if late := kind == "timeout" && !*strict; !late && !slices.Contains(r.fault.kinds, kind) {
 			t.Errorf("errors by kind: %v, want only %v", kinds, r.fault.kinds)
 		}
