@@ -31,7 +31,7 @@ type rule struct {
 	redis   bool     // the Redis client too
 }
 
-// rules is the layout of the project: imports go downward only. internal/redistest stands below
+// rules is the layout of the project: imports go downward only. redistest and vectors stand below
 // nobody, so only tests can use it. A package without a rule is a violation.
 func rules() []rule {
 	return []rule{
@@ -51,6 +51,7 @@ func rules() []rule {
 		{pkg: "internal/config", below: []string{"internal/limit"}},
 		{pkg: "internal/limit", stdOnly: true},
 		{pkg: "internal/redistest"},
+		{pkg: "internal/vectors", below: []string{"internal/limit"}},
 		{pkg: "lua", stdOnly: true},
 		{pkg: "client/..."},
 		{pkg: "examples/...", below: []string{"client"}},

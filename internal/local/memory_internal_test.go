@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/vectors"
 )
 
 func newMemory(t testing.TB, maxKeys int) *Memory {
@@ -81,7 +82,7 @@ func TestMemoryIsConsistent(t *testing.T) {
 		limits := []*limit.Limit{
 			every(t, "a", 1000, 5, 5), every(t, "b", 1_000_000, 3, 3), every(t, "c", 10, 100, 0), every(t, "d", 50_000, 1, 1),
 		}
-		now := int64(vectorStart)
+		now := int64(vectors.Start)
 		for step := range 500 {
 			switch rng.IntN(10) {
 			case 0:
@@ -123,8 +124,8 @@ func TestMakingRoomKeepsTheRequestsOwnStates(t *testing.T) {
 	}{{"absent", fast}, {"alive", slow}} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(t, 1)
-			ask(m, vectorStart, charge(tt.other, "k", 1))
-			now := int64(vectorStart + 1_000_000)
+			ask(m, vectors.Start, charge(tt.other, "k", 1))
+			now := int64(vectors.Start + 1_000_000)
 			ask(m, now, charge(slow, "new", 1), charge(tt.other, "k", 3))
 			if err := m.check(); err != nil {
 				t.Fatal(err)
@@ -145,7 +146,7 @@ func TestMakingRoomKeepsTheRequestsOwnStates(t *testing.T) {
 func TestAbsentStatesGoFirst(t *testing.T) {
 	m := newMemory(t, 3)
 	fast, slow := every(t, "fast", 1_000_000, 5, 5), every(t, "slow", 3_600_000_000, 5, 5)
-	now := int64(vectorStart)
+	now := int64(vectors.Start)
 	ask(m, now, charge(slow, "old", 1))
 	ask(m, now, charge(fast, "a", 1)) // full again after a second
 	ask(m, now, charge(slow, "young", 1))
@@ -180,14 +181,14 @@ func TestAbsentStatesGoFirst(t *testing.T) {
 func TestRenewedStatesStay(t *testing.T) {
 	m := newMemory(t, 2)
 	l := every(t, "l", 1_000_000, 5, 5)
-	ask(m, vectorStart, charge(l, "renewed", 1))         // full after 1 s
-	ask(m, vectorStart, charge(l, "gone", 1))            // as well
-	ask(m, vectorStart+900_000, charge(l, "renewed", 4)) // full after 5 s
-	ask(m, vectorStart+1_500_000, charge(l, "new", 1))
+	ask(m, vectors.Start, charge(l, "renewed", 1))         // full after 1 s
+	ask(m, vectors.Start, charge(l, "gone", 1))            // as well
+	ask(m, vectors.Start+900_000, charge(l, "renewed", 4)) // full after 5 s
+	ask(m, vectors.Start+1_500_000, charge(l, "new", 1))
 	if err := m.check(); err != nil {
 		t.Fatal(err)
 	}
-	if d := ask(m, vectorStart+1_500_000, charge(l, "renewed", 0)); d.Verdicts[0].Remaining != 1 || testutil.ToFloat64(m.evictions) != 0 {
+	if d := ask(m, vectors.Start+1_500_000, charge(l, "renewed", 0)); d.Verdicts[0].Remaining != 1 || testutil.ToFloat64(m.evictions) != 0 {
 		t.Errorf("%d left of the renewed state after %v evictions, want 1 after 0", d.Verdicts[0].Remaining, testutil.ToFloat64(m.evictions))
 	}
 }
@@ -201,9 +202,9 @@ func TestStatesStayToTheLastMicrosecond(t *testing.T) {
 	}{{999_999, 1}, {1_000_000, 0}} {
 		m := newMemory(t, 1)
 		l := every(t, "l", 500_000, 5, 5)
-		ask(m, vectorStart, charge(l, "k", 1))     // full, and looked at, after 0.5 s
-		ask(m, vectorStart+100, charge(l, "k", 1)) // full after 1 s
-		ask(m, vectorStart+tt.now, charge(l, "new", 1))
+		ask(m, vectors.Start, charge(l, "k", 1))     // full, and looked at, after 0.5 s
+		ask(m, vectors.Start+100, charge(l, "k", 1)) // full after 1 s
+		ask(m, vectors.Start+tt.now, charge(l, "new", 1))
 		if got := testutil.ToFloat64(m.evictions); got != tt.evictions {
 			t.Errorf("room for another at %dµs: %v evictions, want %v", tt.now, got, tt.evictions)
 		}
@@ -224,9 +225,9 @@ func TestRoomIsMadeInSmallSteps(t *testing.T) {
 	m := newMemory(t, 5*dropAtOnce)
 	l := every(t, "l", 1_000_000, 5, 5)
 	for i := range m.most {
-		ask(m, vectorStart, charge(l, fmt.Sprint(i), 1))
+		ask(m, vectors.Start, charge(l, fmt.Sprint(i), 1))
 	}
-	now := int64(vectorStart + 1_000_000)
+	now := int64(vectors.Start + 1_000_000)
 	for i := range 3 {
 		ask(m, now, charge(l, fmt.Sprint("new", i), 1))
 	}
