@@ -13,11 +13,11 @@ import (
 func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) (asked time.Time) {
 	for now := arrival; ; {
 		rest := l.timeout/2 - now.Sub(arrival)
-		underWay := l.tryJoin(now, q, rest)
+		underWay, patience := l.tryJoin(now, q, rest)
 		if underWay == nil {
 			return now
 		}
-		waitFor(ctx, underWay, rest)
+		waitFor(ctx, underWay, patience)
 		now = time.Now()
 		if l.deniedLocally(now, q) {
 			q.sent, q.charges = 0, nil
@@ -27,9 +27,9 @@ func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) (ask
 	}
 }
 
-// waitFor returns when done is closed, after rest, or when ctx ends.
-func waitFor(ctx context.Context, done <-chan struct{}, rest time.Duration) {
-	timer := time.NewTimer(rest)
+// waitFor returns when done is closed, after patience, or when ctx ends.
+func waitFor(ctx context.Context, done <-chan struct{}, patience time.Duration) {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -39,20 +39,20 @@ func waitFor(ctx context.Context, done <-chan struct{}, rest time.Duration) {
 }
 
 // tryJoin joins all charges, or none when it returns a channel that is worth waiting for.
-func (l *Limiter) tryJoin(now time.Time, q *question, most time.Duration) (underWay <-chan struct{}) {
+func (l *Limiter) tryJoin(now time.Time, q *question, most time.Duration) (underWay <-chan struct{}, patience time.Duration) {
 	if q.sent == 0 {
-		return nil
+		return nil, 0
 	}
 	for i := range q.charges {
 		if c := &q.charges[i]; mirrored(c) {
-			if underWay = l.tier.Join(now, c, most); underWay != nil {
+			if underWay, patience = l.tier.Join(now, c, most); underWay != nil {
 				l.leave(q)
-				return underWay
+				return underWay, patience
 			}
 		}
 		q.joined = i + 1
 	}
-	return nil
+	return nil, 0
 }
 
 // leave undoes what tryJoin did.

@@ -35,8 +35,8 @@ type Tier interface {
 
 	// Join and Leave stand around a call that asks the store about the charge. While the channel
 	// that Join returns instead, if any, is open, an answer under way will most likely decide the
-	// charge within most.
-	Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{})
+	// charge within patience, which is at most most.
+	Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{}, patience time.Duration)
 	Leave(c *limit.Charge)
 
 	// BeginCredit and EndCredit stand around a call that gives tokens back under key.

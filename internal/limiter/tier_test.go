@@ -33,8 +33,10 @@ func (f *fakeTier) Observe(asOf time.Time, key string, v *limit.Verdict) {
 }
 
 // Join and Leave are tested with the real tier.
-func (f *fakeTier) Join(time.Time, *limit.Charge, time.Duration) <-chan struct{} { return nil }
-func (f *fakeTier) Leave(*limit.Charge)                                          {}
+func (f *fakeTier) Join(time.Time, *limit.Charge, time.Duration) (<-chan struct{}, time.Duration) {
+	return nil, 0
+}
+func (f *fakeTier) Leave(*limit.Charge) {}
 
 func (f *fakeTier) BeginCredit(string)          { f.log = append(f.log, "begin") }
 func (f *fakeTier) EndCredit(time.Time, string) { f.log = append(f.log, "end") }

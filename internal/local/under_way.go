@@ -9,26 +9,26 @@ import (
 // Join says that the shared store is about to be asked about the charge. It returns nil when it is
 // to be asked; Leave must follow. While questions under way may take all that can be left, and their
 // answers are likely to come within most, it returns a channel that closes at the next answer
-// instead, and takes no note: after that answer the charge is most likely denied here, so that
-// waiting spares a call. That decides nothing: an answer that never comes only makes the others ask
+// instead, and how long to wait for it, and takes no note: after that answer the charge is most
+// likely denied here, so that waiting spares a call. That decides nothing: an answer that never comes only makes the others ask
 // for themselves. With a most of 0 nobody waits.
-func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{}) {
+func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{}, patience time.Duration) {
 	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.keys.Get(c.Key)
 	if !ok {
-		return nil
+		return nil, 0
 	}
 	known := e.gained != nil && e.settings == *c.Settings
 	if e.pending > 0 && known && e.worthWaiting(c, most) && e.most(now, &c.Settings.Bucket)-e.pending < c.Cost {
 		if e.answered == nil {
 			e.answered = make(chan struct{})
 		}
-		return e.answered
+		return e.answered, min(most, 4*e.took+time.Millisecond) // later than that, what it was known to take is no longer true
 	}
 	e.pending += c.Cost
-	return nil
+	return nil, 0
 }
 
 // Leave says that a question which has joined has its answer, or will get none.

@@ -40,6 +40,7 @@ func (s *secret) init(fixed limit.Secret) {
 type health struct {
 	last   atomic.Pointer[error] // nil: none yet
 	steady time.Time             // since when every heartbeat has reached Redis; belongs to Run
+	lower  map[string]time.Time  // limit ID → since when fewer nodes were counted than are kept; belongs to Run
 }
 
 // Reachable returns nil when the last heartbeat found Redis, and what it met otherwise.
@@ -138,8 +139,9 @@ func (s *Store) agree(ctx context.Context) error {
 const limitsPerBeat = 100
 
 // count says that this node is alive, and keeps how many share each limit. More nodes count at once,
-// fewer only when this node's own heartbeats have reached Redis for as long as one counts: while
-// Redis comes and goes, those of the others get lost just as its own do.
+// fewer only when this node's own heartbeats have reached Redis for as long as one counts, since
+// while Redis comes and goes those of the others get lost just as its own do; and only at the
+// second beat in a row, since a Redis that has lost its state learns of the others within one.
 func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Duration) error {
 	nodes := make(map[string]int, len(limits))
 	most := 0
@@ -154,12 +156,9 @@ func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Dura
 			return err
 		}
 		for i, n := range counts {
-			n := int(n)
-			if !steady {
-				n = max(n, s.Nodes(chunk[i]))
-			}
-			nodes[chunk[i].ID()] = n
-			most = max(most, n)
+			kept := s.settle(chunk[i], int(n), steady)
+			nodes[chunk[i].ID()] = kept
+			most = max(most, kept)
 		}
 	}
 	if life > 0 {
@@ -167,6 +166,28 @@ func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Dura
 		s.metrics.nodes.Set(float64(most))
 	}
 	return nil
+}
+
+// settle returns how many nodes to keep for a limit of which n were counted.
+func (s *Store) settle(l *limit.Limit, n int, steady bool) int {
+	before := s.Nodes(l)
+	if n >= before {
+		delete(s.health.lower, l.ID())
+		return n
+	}
+	since, ok := s.health.lower[l.ID()]
+	if !ok {
+		if s.health.lower == nil {
+			s.health.lower = map[string]time.Time{}
+		}
+		since = time.Now()
+		s.health.lower[l.ID()] = since
+	}
+	if !steady || time.Since(since) < 2*beat-beat/10 {
+		return before
+	}
+	delete(s.health.lower, l.ID())
+	return n
 }
 
 // Nodes returns how many nodes shared the limit at the last heartbeat that reached Redis; 0 when

@@ -59,6 +59,10 @@ func TestNodesFallOnlyWhenThisOneIsSteady(t *testing.T) {
 	want("one is missing, and this one is not steady yet", 3)
 	nodes[0].health.steady = time.Now().Add(-nodeLife)
 	beat(nodes[0])
+	want("one is missing only now", 3)
+	later := func() { nodes[0].health.lower[l.ID()] = time.Now().Add(-2 * time.Second) }
+	later()
+	beat(nodes[0])
 	want("one is missing, and this one is steady", 2)
 	nodes[0].health.steady = time.Time{}
 	gone(nodes[2])
@@ -73,5 +77,10 @@ func TestNodesFallOnlyWhenThisOneIsSteady(t *testing.T) {
 	}
 	nodes[0].health.steady = time.Now().Add(-nodeLife)
 	beat(nodes[0])
+	later()
+	beat(nodes[0])
 	want("one has left", 2)
+	server.Do(t, "FLUSHALL")
+	beat(nodes[0])
+	want("Redis has lost its state", 2)
 }

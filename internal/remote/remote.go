@@ -174,7 +174,9 @@ func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []
 		s.metrics.batch.Observe(float64(len(requests)))
 	}
 	if err != nil {
-		return nil, s.failed(s.blame(err, start, left), left && charging)
+		deadline, _ := ctx.Deadline()
+		inTime := passage.sentBy(deadline.Add(-s.cfg.Timeout / 2))
+		return nil, s.failed(s.blame(err, start, inTime), left && charging)
 	}
 	expired, err := unpack([]byte(text), requests, decisions)
 	if err != nil {
@@ -188,11 +190,11 @@ func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []
 	return expired, nil
 }
 
-// blame returns why a call that began at start got no answer: err, unless the call waited in vain
-// for its turn or a connection, or for a turn most of its time, while Redis answered others.
-func (s *Store) blame(err error, start time.Time, sent bool) error {
-	waited := errors.Is(err, errNoTurn) || !sent && errors.Is(err, context.DeadlineExceeded)
-	if waited && s.clock.heardSince(start) {
+// blame returns why a call that began at start got no answer: err, unless it only waited too long
+// to be sent, for its turn or for a connection, while Redis answered others. A call that is sent in
+// the last half of its time is not sent in time.
+func (s *Store) blame(err error, start time.Time, inTime bool) error {
+	if !inTime && errors.Is(err, context.DeadlineExceeded) && s.clock.heardSince(start) {
 		return errOverload
 	}
 	return err

@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -13,9 +11,6 @@ import (
 // roundTrips is how many round trips a call on a new connection takes at most: TCP, TLS, HELLO,
 // AUTH, greet, and the call's own.
 const roundTrips = 6
-
-// errNoTurn is the cause of a call that waited for its turn for most of its time.
-var errNoTurn = errors.New("every connection was in use")
 
 // connections is how many calls are under way at once, each on a connection of its own; further
 // ones wait. poolSize is far more, since it is also the number of failed dials in a row after which
@@ -28,16 +23,13 @@ const (
 // outlive returns when ctx ends, but lets the call go on for as long as its round trips may take.
 // Otherwise a Redis that answers in time, yet not several times within it, could never be given a
 // connection: the next call finds the one that this call has made ready. A call that gets no turn
-// before ctx ends is not made; one that got its turn late, and then no answer in time, fails with
-// errNoTurn all the same.
+// before ctx ends is not made.
 func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
-	began := time.Now()
 	select {
 	case s.turns <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errNoTurn, ctx.Err())
+		return ctx.Err()
 	}
-	waited := time.Since(began)
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTrips*s.cfg.Timeout)
 	ended := make(chan error, 1)
 	s.underWay.Go(func() {
@@ -49,9 +41,6 @@ func (s *Store) outlive(ctx context.Context, call func(context.Context) error) e
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		if waited > s.cfg.Timeout/2 {
-			return fmt.Errorf("%w: %w", errNoTurn, ctx.Err())
-		}
 		return ctx.Err()
 	}
 }
@@ -68,7 +57,10 @@ func (s *Store) run(ctx context.Context, c *call, p *passage) (string, error) {
 
 // passage is how far a call has come: it waits for a connection until it is either sent or
 // withdrawn. The zero passage waits. Safe for concurrent use.
-type passage struct{ state atomic.Int32 }
+type passage struct {
+	state  atomic.Int32
+	sentAt atomic.Pointer[time.Time] // nil until it is sent
+}
 
 const (
 	waiting int32 = iota
@@ -78,7 +70,18 @@ const (
 
 // send reports whether the call may be sent.
 func (p *passage) send() bool {
-	return p.state.CompareAndSwap(waiting, sent) || p.state.Load() == sent
+	if p.state.CompareAndSwap(waiting, sent) {
+		now := time.Now()
+		p.sentAt.Store(&now)
+		return true
+	}
+	return p.state.Load() == sent
+}
+
+// sentBy reports whether the call was sent, and not after t.
+func (p *passage) sentBy(t time.Time) bool {
+	at := p.sentAt.Load()
+	return at != nil && !at.After(t)
 }
 
 // withdraw reports whether the call was not sent, and never will be.
