@@ -17,7 +17,7 @@ const (
 	FailureUnsupported Failure = "unsupported" // a server that is too old, or has no scripting
 	FailureWrongType   Failure = "wrongtype"   // one key holds something else
 	FailureCanceled    Failure = "canceled"    // the caller went away
-	FailureOverload    Failure = "overload"    // no connection came free in time, while Redis answered others
+	FailureOverload    Failure = "overload"    // not sent in good time, for want of a turn or a connection, while Redis answered others
 	FailureRefused     Failure = "refused"     // no call was made: the circuit breaker is open
 	FailureOther       Failure = "other"       // any other error reply
 )

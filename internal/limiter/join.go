@@ -9,16 +9,21 @@ import (
 
 // join lets one question wait while an answer under way will most likely decide it, so that a flood
 // on a drained key is one call at a time. It waits for at most half of the timeout, which leaves the
-// other half for a call of its own, and returns when that call begins.
+// other half for a call of its own, and returns when that call begins. After a wait in vain it does
+// not wait again.
 func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) (asked time.Time) {
+	most := l.timeout / 2
 	for now := arrival; ; {
-		rest := l.timeout/2 - now.Sub(arrival)
-		underWay, patience := l.tryJoin(now, q, rest)
+		underWay, patience := l.tryJoin(now, q, most)
 		if underWay == nil {
 			return now
 		}
-		waitFor(ctx, underWay, patience)
+		answered := waitFor(ctx, underWay, patience)
 		now = time.Now()
+		most = l.timeout/2 - now.Sub(arrival)
+		if !answered {
+			most = 0
+		}
 		if l.deniedLocally(now, q) {
 			q.sent, q.charges = 0, nil
 			q.decision.Tier = limit.TierLocal
@@ -27,15 +32,17 @@ func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) (ask
 	}
 }
 
-// waitFor returns when done is closed, after patience, or when ctx ends.
-func waitFor(ctx context.Context, done <-chan struct{}, patience time.Duration) {
+// waitFor returns true when done is closed, and false after patience or when ctx ends.
+func waitFor(ctx context.Context, done <-chan struct{}, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-done:
+		return true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	return false
 }
 
 // tryJoin joins all charges, or none when it returns a channel that is worth waiting for.

@@ -168,3 +168,25 @@ func TestFloodOnASlowStore(t *testing.T) {
 		})
 	}
 }
+
+// TestCanceledWhileWaiting: a caller that goes away while it waits for another's answer goes on at
+// once, without waiting again.
+func TestCanceledWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := newSlow(t)
+		flood(l, 3)
+		time.Sleep(100 * time.Millisecond)
+		store.takes = 40 * time.Millisecond // longer than the last answer took
+		go flood(l, 1)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		before, start := store.calls, time.Now()
+		queries := []limit.Query{{Limit: "slow", Attributes: limit.Attributes{{Name: "user", Value: "u"}}}}
+		l.Decide(ctx, start, queries, make([]limit.Decision, 1))
+		if waited := time.Since(start); waited != store.takes || store.calls != before+1 {
+			t.Errorf("waited %v with %d calls, want the %v of its one call", waited, store.calls-before, store.takes)
+		}
+		time.Sleep(time.Second)
+	})
+}

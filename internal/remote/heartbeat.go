@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
 	"slices"
@@ -30,8 +29,7 @@ type secret struct {
 func (s *secret) init(fixed limit.Secret) {
 	s.fixed = fixed != nil
 	if !s.fixed {
-		fixed = make(limit.Secret, 32)
-		rand.Read(fixed) // never fails
+		fixed = limit.NewSecret()
 	}
 	s.current.Store(&fixed)
 }
@@ -72,20 +70,21 @@ func (s *Store) Run(ctx context.Context, guard Guard, limits func() []*limit.Lim
 		s.note(err)
 		select {
 		case <-ctx.Done():
-			return s.leave(context.WithoutCancel(ctx), limits())
+			s.leave(context.WithoutCancel(ctx), limits())
+			return nil
 		case <-ticker.C:
 		}
 	}
 }
 
 // leave takes this node out of the count. A node that cannot is out of it within nodeLife.
-func (s *Store) leave(ctx context.Context, limits []*limit.Limit) error {
-	if s.Reachable() == nil {
-		if err := s.heartbeat(ctx, limits, 0); err != nil {
-			s.cfg.Logger.Warn("this node could not be taken out of the count", slog.Any("error", err))
-		}
+func (s *Store) leave(ctx context.Context, limits []*limit.Limit) {
+	if s.Reachable() != nil {
+		return
 	}
-	return nil
+	if err := s.heartbeat(ctx, limits, 0); err != nil {
+		s.cfg.Logger.Warn("this node could not be taken out of the count", slog.Any("error", err))
+	}
 }
 
 // note keeps the result of a heartbeat, and logs a change.
@@ -128,7 +127,7 @@ func (s *Store) agree(ctx context.Context) error {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	if text, err := hex.DecodeString(shared.Val()); err == nil && len(text) >= 16 {
+	if text, err := hex.DecodeString(shared.Val()); err == nil && len(text) >= limit.MinSecret {
 		agreed := limit.Secret(text)
 		s.secret.current.Store(&agreed)
 	}
