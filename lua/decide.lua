@@ -1,103 +1,117 @@
--- decide.lua: decides a batch of requests in one atomic step. It stands behind state.lua and a
--- table `makers`: algorithm number → function that returns the algorithm of its .lua file.
+-- decide.lua: decides a batch of requests in one atomic step. It stands behind state.lua, batch.lua
+-- and a table `makers`: algorithm number → function that returns the algorithm of its .lua file.
 --
--- KEYS: the distinct state keys. ARGV[1]: one msgpack array of integers:
---   now              µs since 1970; 0 means Redis TIME (only tests give another)
---   settings         how many, then for each: how many numbers, and those numbers
---   for each key     algorithm number × 2, plus 1 for the String form
---   requests         how many, then for each:
+-- KEYS and what ARGV[1] begins with: see batch.lua. Then for each request:
 --     deadline       µs since 1970; a request that is past it is left alone; 0 means none
+--     more           0, or 1 and then:
+--       hold         a charge of a leaky bucket passes when it drains within so many µs
+--       flags        1: give each charge's mark; 2: list who holds slots and what waits; 3: both
+--       id           of the decision, a string
+--       note         the key that remembers a grant, counted from 1; 0: none
+--       note ttl     ms
+--       life         µs for which a ticket of the decision may be settled
 --     charges        how many, then for each: key, settings (both counted from 1), cost, shadow
 --
--- The reply is one msgpack array of integers: now, then for each request 2 (past its deadline), 3
--- (a key holds something else), or 1 or 0 (allowed or denied) and for each charge three numbers:
--- µs to wait (0 passes, -1 never does), what is left, µs until it is as if unused.
+-- The reply is one msgpack array: now, then for each request a code:
+--   0, 1  denied, allowed; then for each charge µs to wait (0 passes, -1 never does), what is left, µs
+--         until it is as if unused; the mark, if asked for; how many are listed and for each cost, age
+--         and due, if asked for
+--   2     past its deadline
+--   3     a key holds something else
+--   4     granted before, then a string: a msgpack array of now at that time, until when a ticket may
+--         be settled, id, charges, each charge's cost, and then what was replied for each charge
+--   5     now is outside the calendar periods that came along
 --
 -- A request passes when every charge that is not a shadow passes; then all that pass are charged.
 -- Later requests see what earlier ones took. All keys are read before the first is written, and
 -- each is written at most once, so an error leaves nothing half done.
 
-local args = cmsgpack.unpack(ARGV[1])
-local now, count = args[1], args[2]
-local pos = 3 -- of the next number to read
-if now == 0 then
-  local t = call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-
-local settings = {}
-for i = 1, count do
-  local set, numbers = {}, args[pos]
-  for j = 1, numbers do set[j] = args[pos + j] end
-  settings[i] = set
-  pos = pos + 1 + numbers
-end
-
--- A state is {key, algorithm, packed, text, …}: the rest is the algorithm's. broken: the key holds
--- something that is no state. saved: it must be written.
-local states, packed, made = {}, {}, {}
-for i = 1, #KEYS do
-  local kind = args[pos]
-  pos = pos + 1
-  local a = made[kind]
-  if not a then
-    a = makers[floor(kind / 2)]()
-    made[kind] = a
-  end
-  local s = {key = KEYS[i], algorithm = a, packed = kind % 2 == 1}
-  states[i] = s
-  if s.packed then packed[#packed + 1] = s end
-end
-
-if #packed > 0 then
-  local keys = {}
-  for i = 1, #packed do keys[i] = packed[i].key end
-  local texts = call('MGET', unpack(keys))
-  for i = 1, #packed do packed[i].text = texts[i] end
-end
-for i = 1, #states do states[i].algorithm.load(states[i]) end
-
-local out, n = {now}, 1
 local waits = {}
-count = args[pos]
-pos = pos + 1
-for _ = 1, count do
-  local deadline, first = args[pos], pos + 2
-  local last = first + 4 * args[pos + 1] - 4
-  pos = last + 4
+
+-- meet asks each charge how long it must wait, in waits, and returns the request's code.
+local function meet(first, last, hold)
   local code = 1
-  if deadline > 0 and now > deadline then
-    code = 2
-  else
-    for c = first, last, 4 do
-      local s = states[args[c]]
-      if s.broken then
-        code = 3
-        break
-      end
-      local wait = s.algorithm.decide(s, settings[args[c + 1]], now, args[c + 2])
+  for c = first, last, 4 do
+    local s = states[args[c]]
+    if s.broken then return 3 end
+    local wait = s.algorithm.decide(s, settings[args[c + 1]], now, args[c + 2])
+    if s.broken then return 3 end
+    if wait == OUTSIDE then return 5 end
+    if wait > 0 and wait <= hold and s.waits then
       waits[c] = wait
-      if wait ~= 0 and args[c + 3] == 0 then code = 0 end
+    elseif wait ~= 0 then
+      waits[c] = wait
+      if args[c + 3] == 0 then code = 0 end
+    else
+      waits[c] = 0
     end
   end
+  return code
+end
+
+-- conclude charges what is to be charged, and reports each charge.
+local function conclude(first, last, code, hold, flags, id)
+  for c = first, last, 4 do
+    local s, set, cost, wait = states[args[c]], settings[args[c + 1]], args[c + 2], waits[c]
+    local a = s.algorithm
+    if code == 0 or wait < 0 or wait > 0 and not (s.waits and wait <= hold) then cost = 0 end
+    if cost > 0 or s.moved then
+      a.charge(s, set, now, cost, id)
+      s.saved = true
+    end
+    out[n + 1], out[n + 2], out[n + 3] = wait, a.report(s, set, now)
+    n = n + 3
+    if flags % 2 == 1 then
+      n = n + 1
+      out[n] = cost > 0 and a.mark(s, set, now) or 0
+    end
+    if flags >= 2 then
+      local listed = a.list and a.list(s, set, now) or {}
+      n = n + 1
+      out[n] = #listed / 3
+      for i = 1, #listed do out[n + i] = listed[i] end
+      n = n + #listed
+    end
+  end
+end
+
+-- remember makes what was replied from out[from] on the text of the note.
+local function remember(note, ttl, first, last, from, life, id)
+  local grant = {now, now + life, id, (last - first) / 4 + 1}
+  for c = first, last, 4 do grant[#grant + 1] = args[c + 2] end
+  for i = from, n do grant[#grant + 1] = out[i] end
+  note.text, note.ttl, note.saved = cmsgpack.pack(grant), ttl, true
+end
+
+local requests = args[pos]
+pos = pos + 1
+for _ = 1, requests do
+  local deadline, hold, flags, id, note, ttl, life = args[pos], 0, 0, '', 0, 0, 0
+  if args[pos + 1] == 1 then
+    hold, flags, id, note, ttl, life = unpack(args, pos + 2, pos + 7)
+    pos = pos + 6
+  end
+  local first = pos + 3
+  local last = first + 4 * args[pos + 2] - 4
+  pos = last + 4
   n = n + 1
-  out[n] = code
-  if code < 2 then
-    for c = first, last, 4 do
-      local s, set, cost, wait = states[args[c]], settings[args[c + 1]], args[c + 2], waits[c]
-      if code == 0 or wait ~= 0 then cost = 0 end
-      if cost > 0 or s.moved then
-        s.algorithm.charge(s, set, now, cost)
-        s.saved = true
-      end
-      out[n + 1], out[n + 2], out[n + 3] = wait, s.algorithm.report(s, set)
-      n = n + 3
+  local at = n
+  if deadline > 0 and now > deadline then
+    out[at] = 2
+  elseif note > 0 and states[note].broken then
+    out[at] = 3
+  elseif note > 0 and states[note].text then
+    out[at], out[at + 1] = 4, states[note].text
+    n = n + 1
+  else
+    local code = meet(first, last, hold)
+    out[at] = code
+    if code < 2 then
+      conclude(first, last, code, hold, flags, id)
+      if code == 1 and note > 0 then remember(states[note], ttl, first, last, at + 1, life, id) end
     end
   end
 end
 
-for i = 1, #states do
-  if states[i].saved then states[i].algorithm.save(states[i], now) end
-end
-
+saveAll()
 return cmsgpack.pack(out)

@@ -2,40 +2,55 @@
 package lua
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"strings"
 )
 
-var (
-	//go:embed state.lua
-	state string
-	//go:embed token_bucket.lua
-	tokenBucket string
-	//go:embed decide.lua
-	decide string
-	//go:embed heartbeat.lua
-	heartbeat string
-)
+//go:embed *.lua
+var files embed.FS
 
-// Decide returns the script that decides a batch of requests, assembled from the algorithms. An
-// algorithm is made on its first use in a call, since Redis runs the whole text every time.
-func Decide() string {
-	algorithms := []struct {
-		number int // limit.Algorithm
-		text   string
-	}{
-		{1, tokenBucket},
-	}
+// algorithms are the files of the algorithms, by number: limit.Algorithm, and 0 for a note.
+var algorithms = [...]string{
+	"note",
+	"token_bucket",
+	"token_bucket", // a leaky bucket is a token bucket whose backlog is what its tokens lack
+	"leaky_bucket_log",
+	"sliding_window_log",
+	"sliding_window",
+	"fixed_window",
+	"concurrency",
+}
+
+// Decide returns the script that decides a batch of requests.
+func Decide() string { return assemble("decide") }
+
+// Settle returns the script that settles a ticket. A server that knows shebangs runs it even when
+// memory is short.
+func Settle() string { return assemble("settle") }
+
+// Heartbeat returns the script that keeps and counts the living nodes of each limit.
+func Heartbeat() string { return text("heartbeat") }
+
+// assemble puts a script behind the algorithms. An algorithm is made on its first use in a call,
+// since Redis runs the whole text every time.
+func assemble(script string) string {
 	var b strings.Builder
-	b.WriteString(state)
+	b.WriteString(text("state"))
 	b.WriteString("\nlocal makers = {}\n")
-	for _, a := range algorithms {
-		fmt.Fprintf(&b, "makers[%d] = function()\n%s\nend\n", a.number, a.text)
+	for number, name := range algorithms {
+		fmt.Fprintf(&b, "makers[%d] = function()\n%s\nend\n", number, text(name))
 	}
-	b.WriteString(decide)
+	b.WriteString(text("batch"))
+	b.WriteString(text(script))
 	return b.String()
 }
 
-// Heartbeat returns the script that keeps and counts the living nodes of each limit.
-func Heartbeat() string { return heartbeat }
+// text returns a file of this package.
+func text(name string) string {
+	content, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic("lua: " + err.Error()) // it is embedded
+	}
+	return string(content)
+}

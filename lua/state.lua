@@ -1,9 +1,18 @@
--- state.lua: what the algorithms share to read a state of a few integers, as a Hash or packed into
--- one String.
+-- state.lua: what the algorithms share to read a state: one of a few integers, as a Hash or packed into
+-- one String, or a sorted set.
 
 local call = redis.call
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local MAX = 9007199254740992
+
+-- try makes a call that reads the state. When the key holds something else, s.broken says so and the
+-- result is nil; any other error ends the script.
+local function try(s, ...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if not string.find(reply.err, 'WRONGTYPE', 1, true) then call(...) end -- fails again
+  s.broken = true
+end
 
 -- read returns the texts of the algorithm's fields; nil when the key is absent, and when it holds
 -- something else, which s.broken says.
@@ -14,11 +23,8 @@ local function read(s, fields, pattern)
       if texts[1] then return texts end
     end
   else
-    local texts = redis.pcall('HMGET', s.key, unpack(fields))
-    if texts[1] then return texts end
-    if texts.err and not string.find(texts.err, 'WRONGTYPE', 1, true) then
-      call('HMGET', s.key, unpack(fields)) -- fails again, and so ends the script
-    end
+    local texts = try(s, 'HMGET', s.key, unpack(fields))
+    if not texts or texts[1] then return texts end
   end
   s.broken = call('EXISTS', s.key) == 1
 end

@@ -1,4 +1,5 @@
--- token_bucket.lua: one bucket as a Hash or as one String. Mirrors limit.TokenBucket: change
+-- token_bucket.lua: one bucket as a Hash or as one String; a leaky bucket too, whose backlog is what
+-- the tokens lack of the burst. Mirrors limit.TokenBucket and its settle in limit/state.go: change
 -- both, and internal/limit/testdata/token_bucket.json, together.
 -- State: tokens (below 0: debt), rem (in 1/micros of a grain), at and til (µs since 1970; from til
 -- on the state counts as absent), micros (the settings' at the time of writing); integer text.
@@ -17,6 +18,51 @@ local function gain(set, tokens, rem)
   local grains = ceil(tokens / set[3])
   local rounds = floor(grains / per)
   return rounds * micros + ceil(((grains - rounds * per) * micros - rem) / per)
+end
+
+-- decide and charge are what the fields of the same names say.
+local function decide(s, set, now, cost)
+  local micros, burst = set[2], set[4]
+  local level, part = s.tokens, s.rem
+  local moved, least = false, 0
+  if level == nil or now >= s.til then
+    level, part = set[5], 0
+    moved = cost > 0 and cost <= burst and level < burst
+  else
+    if s.micros ~= micros then
+      part = min(floor(part * micros / s.micros), micros - 1)
+    end
+    if level >= burst then level, part = burst, 0 end
+    if level < set[6] then level = set[6] end
+    local elapsed = now - s.at
+    least = s.til
+    if elapsed < 0 then
+      moved, least = true, s.til + elapsed
+    elseif elapsed >= gain(set, burst - level, part) then
+      level, part = burst, 0
+    else
+      local per, rounds = set[1], floor(elapsed / micros)
+      local gained = (elapsed - rounds * micros) * per + part
+      local grains = floor(gained / micros)
+      level = level + (rounds * per + grains) * set[3]
+      part = gained - grains * micros
+    end
+  end
+  s.level, s.part, s.moved, s.least = level, part, moved, least
+  if level >= cost then return 0 end
+  if cost > burst then return -1 end
+  return gain(set, cost - level, part)
+end
+
+local function charge(s, set, now, cost)
+  local level = s.level - cost
+  local til = now + gain(set, set[4] - level, s.part)
+  if set[5] < set[4] then til = til + DAY end
+  s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, max(s.least, til), set[2]
+end
+
+local function report(s, set)
+  return s.level, gain(set, set[4] - s.level, s.part)
 end
 
 return {
@@ -38,52 +84,40 @@ return {
   -- decide advances s to now, in s.level and s.part, and returns how many µs cost must still
   -- wait: 0 passes, -1 never does. s.moved says that the state must be saved in any case; s.least
   -- is the earliest til that it may be saved with.
-  decide = function(s, set, now, cost)
-    local micros, burst = set[2], set[4]
-    local level, part = s.tokens, s.rem
-    local moved, least = false, 0
-    if level == nil or now >= s.til then
-      level, part = set[5], 0
-      moved = cost > 0 and cost <= burst and level < burst
-    else
-      if s.micros ~= micros then
-        part = min(floor(part * micros / s.micros), micros - 1)
-      end
-      if level >= burst then level, part = burst, 0 end
-      if level < set[6] then level = set[6] end
-      local elapsed = now - s.at
-      least = s.til
-      if elapsed < 0 then
-        moved, least = true, s.til + elapsed
-      elseif elapsed >= gain(set, burst - level, part) then
-        level, part = burst, 0
-      else
-        local per, rounds = set[1], floor(elapsed / micros)
-        local gained = (elapsed - rounds * micros) * per + part
-        local grains = floor(gained / micros)
-        level = level + (rounds * per + grains) * set[3]
-        part = gained - grains * micros
-      end
-    end
-    s.level, s.part, s.moved, s.least = level, part, moved, least
-    if level >= cost then return 0 end
-    if cost > burst then return -1 end
-    return gain(set, cost - level, part)
-  end,
+  decide = decide,
 
   -- charge takes cost from the advanced s and makes it the state to save. til never gets earlier:
   -- else a key under two settings would count as absent when the smaller burst is full, and begin
   -- afresh at the larger.
-  charge = function(s, set, now, cost)
-    local level = s.level - cost
-    local til = now + gain(set, set[4] - level, s.part)
-    if set[5] < set[4] then til = til + DAY end
-    s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, max(s.least, til), set[2]
-  end,
+  charge = charge,
 
   -- report returns what is left of the advanced s, and the µs until it is full.
-  report = function(s, set)
-    return s.level, gain(set, set[4] - s.level, s.part)
+  report = report,
+
+  -- mark returns when the advanced s is full again, by which settle.lua knows whether something was
+  -- charged after.
+  mark = function(s, set, now)
+    local _, reset = report(s, set)
+    return now + reset
+  end,
+
+  -- settle charges the difference to the bucket as it is now, or gives it back. Nothing can be given
+  -- back to one that is as if unused.
+  settle = function(s, set, now, charged, actual)
+    local absent = s.tokens == nil or now >= s.til
+    decide(s, set, now, 0)
+    local more = actual - charged
+    if more == 0 or absent and more < 0 then
+      if absent or not s.moved then return true end
+      more = 0
+    elseif s.level - more < set[6] then
+      return false
+    elseif s.level - more >= set[4] then
+      s.level, s.part, more = set[4], 0, 0
+    end
+    charge(s, set, now, more)
+    s.saved = true
+    return true
   end,
 
   -- save writes the state, to live until it says no more than an absent one.

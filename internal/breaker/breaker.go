@@ -22,12 +22,14 @@ import (
 type Shared interface {
 	// Decide fills decisions. When it returns an error, those with a Tier are answered all the same.
 	Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error
+	Settle(ctx context.Context, s *limit.Settlement) (limit.Settled, error)
 	Forget(ctx context.Context, charge limit.Charge) error
 }
 
-// Share decides with what this node may hand out by itself.
+// Share decides with what this node may hand out by itself, and settles what it has decided.
 type Share interface {
 	Decide(requests []limit.Request, decisions []*limit.Decision)
+	Settle(ctx context.Context, s *limit.Settlement) (limit.Settled, error)
 }
 
 // Config holds what a Store is made of. Shared, Share, Logger and Registry are required.
@@ -198,6 +200,26 @@ func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions 
 		}
 	}
 	return nil
+}
+
+// Settle does what the settlement says: in this process when its ticket was given here without the
+// shared store, else in that, through the breaker. Without an answer the error is limit.ErrUnavailable,
+// and asking again is safe.
+func (s *Store) Settle(ctx context.Context, settlement *limit.Settlement) (answer limit.Settled, err error) {
+	if settlement.Ticket.Home != 0 {
+		return s.share.Settle(ctx, settlement)
+	}
+	failed := s.Do(func() error {
+		answer, err = s.shared.Settle(ctx, settlement)
+		if errors.Is(err, limit.ErrUnavailable) {
+			return err
+		}
+		return nil
+	})
+	if failed != nil {
+		return limit.Settled{}, failed
+	}
+	return answer, err
 }
 
 // Forget drops the state under the charge's key, through the breaker.

@@ -33,6 +33,10 @@ func (f *fakeShared) Decide(_ context.Context, requests []limit.Request, decisio
 
 func (f *fakeShared) Forget(context.Context, limit.Charge) error { return f.do(nil, nil) }
 
+func (f *fakeShared) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
+	return limit.Settled{Done: true}, f.do(nil, nil)
+}
+
 func (f *fakeShared) called() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,6 +47,10 @@ func (f *fakeShared) called() int {
 type fakeShare struct {
 	denies map[string]bool
 	asked  []limit.Request
+}
+
+func (f *fakeShare) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
+	return limit.Settled{At: 1}, nil
 }
 
 func (f *fakeShare) Decide(requests []limit.Request, decisions []*limit.Decision) {

@@ -8,7 +8,8 @@ import "github.com/tidegate/tidegate/internal/limit"
 func (s *Store) degrade(r *limit.Request, d *limit.Decision, cause error) {
 	d.Reset()
 	d.Degraded, d.Tier = true, limit.TierFallback
-	var own limit.Request
+	own := *r
+	own.Charges = nil
 	for _, c := range r.Charges {
 		switch {
 		case c.Limit.OnRedisFailure == limit.FailClosed && !c.Limit.Shadow:

@@ -11,7 +11,7 @@ import (
 )
 
 func limitOf(name string, policy limit.FailurePolicy) *limit.Limit {
-	return &limit.Limit{Name: name, Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, OnRedisFailure: policy}
+	return &limit.Limit{Name: name, Unit: limit.RequestsUnit, OnRedisFailure: policy}
 }
 
 func shadowOf(l *limit.Limit) *limit.Limit {

@@ -55,7 +55,7 @@ func (r *rig) ask(ctx context.Context, t *testing.T, keys ...string) (open, clos
 	var requests []limit.Request
 	for i, policy := range []limit.FailurePolicy{limit.FailOpen, limit.FailClosed} {
 		l := limitOf(policy.String(), policy)
-		l.Settings.Bucket = bucket
+		l.Settings = limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}
 		q := request(l)
 		q.Deadline = time.Now().Add(wait)
 		if i < len(keys) {

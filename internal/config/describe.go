@@ -87,7 +87,7 @@ func (r *Redis) describe(d *description) {
 
 func (d *description) limit(l *limit.Limit, written writtenLimit) {
 	d.title(1, l.Name)
-	d.line(2, "algorithm", "%s, state %s", l.Algorithm, l.State)
+	d.line(2, "algorithm", "%s, state %s", l.Settings.Algorithm, l.State)
 	d.line(2, "rate", "%s", written.bucket.describeRate())
 	d.line(2, "burst", "%s", written.bucket.describeBurst())
 	d.line(2, "counts", "%s, %d when the request does not say", l.Unit, l.DefaultCost)

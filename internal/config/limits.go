@@ -72,7 +72,7 @@ func (l *limitEntry) read(m *mapping) {
 	before := len(m.src.problems)
 	l.limit.Unit = limit.RequestsUnit
 	read(m, "name", func(v value) (string, bool) { return v.ident("a limit", "per-user") }, &l.limit.Name)
-	read(m, "algorithm", algorithm, &l.limit.Algorithm)
+	read(m, "algorithm", algorithm, &l.limit.Settings.Algorithm)
 	read(m, "unit", func(v value) (string, bool) { return v.ident("a unit", "tokens") }, &l.limit.Unit)
 	readSetting(m, "default_cost", value.whole, &l.cost)
 	l.readState(m)
@@ -87,12 +87,12 @@ func (l *limitEntry) read(m *mapping) {
 	if m.lacks("name") {
 		m.src.refuse(m.at, "a limit has no name: write name: per-user")
 	}
-	algorithmKnown := l.limit.Algorithm != 0 || !m.has("algorithm")
+	algorithmKnown := l.limit.Settings.Algorithm != 0 || !m.has("algorithm")
 	if algorithmKnown && m.lacks("rate") && m.lacks("refill") {
 		m.src.refuse(m.at, "a limit has neither rate nor refill: write rate: 100/s, or refill: {every: 100ms, tokens: 10}")
 	}
 	m.close()
-	l.limit.Algorithm = limit.TokenBucketAlgorithm
+	l.limit.Settings.Algorithm = limit.TokenBucketAlgorithm
 	l.written.bucket = own
 	l.limit.DefaultCost = l.cost.val
 	if !l.cost.set() && l.limit.Unit == limit.RequestsUnit {

@@ -42,6 +42,7 @@ func (l *limitEntry) readOverrides(v value, sound bool) {
 func (l *limitEntry) readOverride(m *mapping, sound bool) (limit.Override, writtenOverride) {
 	before := len(m.src.problems)
 	var override limit.Override
+	override.Settings.Algorithm = l.limit.Settings.Algorithm
 	var written writtenOverride
 	if v, ok := m.get("when"); ok {
 		override.When = readWhen(v)

@@ -36,7 +36,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("the rest of the defaults: %+v", c)
 	}
 	l := c.Rules.Limits[0]
-	if l.Algorithm != limit.TokenBucketAlgorithm || l.State != limit.HashState || l.Unit != "requests" || l.DefaultCost != 1 ||
+	if l.Settings.Algorithm != limit.TokenBucketAlgorithm || l.State != limit.HashState || l.Unit != "requests" || l.DefaultCost != 1 ||
 		l.Key != nil || l.OnRedisFailure != limit.FailLocal || l.Shadow {
 		t.Errorf("defaults of a limit: %+v", l)
 	}

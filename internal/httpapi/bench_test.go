@@ -27,6 +27,9 @@ func (instantStore) Decide(_ context.Context, requests []limit.Request, decision
 	return nil
 }
 
+func (instantStore) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
+	return limit.Settled{}, nil
+}
 func (instantStore) Forget(context.Context, limit.Charge) error { return nil }
 
 // BenchmarkCheck is one request from its parsed header to its rendered answer, without a network

@@ -74,7 +74,7 @@ func setRateLimit(h *fasthttp.ResponseHeader, scratch []byte, d *limit.Decision)
 		if v := &d.Verdicts[i]; !v.Limit.Shadow {
 			b = appendName(b, v)
 			b = appendParameter(b, ";q=", v.Settings.Capacity())
-			if window := v.Settings.Window(); window > 0 {
+			if window := v.Settings.Span(); window > 0 {
 				b = appendParameter(b, ";w=", atLeastOne(window, time.Second))
 			}
 		}

@@ -32,14 +32,14 @@ func bucket(t testing.TB, rate string, burst int64) limit.Settings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return limit.Settings{Bucket: b}
+	return limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}
 }
 
 func testRules(t testing.TB) *limit.Rules {
 	t.Helper()
 	add := func(name, rate string, burst int64, key ...string) *limit.Limit {
 		return &limit.Limit{
-			Name: name, Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
+			Name: name, Unit: limit.RequestsUnit, DefaultCost: 1,
 			Key: key, Settings: bucket(t, rate, burst),
 		}
 	}

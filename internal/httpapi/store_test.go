@@ -81,4 +81,7 @@ func (s *fakeStore) decide(r *limit.Request, d *limit.Decision) {
 	}
 }
 
+func (s *fakeStore) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
+	return limit.Settled{}, s.err
+}
 func (s *fakeStore) Forget(context.Context, limit.Charge) error { return nil }

@@ -205,7 +205,7 @@ func FuzzTokenBucket(f *testing.F) {
 		if stateMicros == b.Micros {
 			mirror{t, &b}.check(state, now, cost)
 		}
-		s := store{state}
+		s := bucket{state}
 		var r reference
 		r.plant(state)
 		if got, want := s.ask(&b, now, cost), r.ask(&b, now, cost); got != want {

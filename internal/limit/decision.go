@@ -13,6 +13,8 @@ const Never = -1
 var (
 	ErrUnknownPolicy = errors.New("limit: no such policy or limit")
 	ErrTooSlow       = errors.New("limit: more than 100 years from empty to full")
+	ErrTooCoarse     = errors.New("limit: too large for the arithmetic of its window")
+	ErrExpired       = errors.New("limit: the ticket, or a slot that it stands for, has expired or was given up")
 	ErrUnavailable   = errors.New("limit: the store did not answer in time")
 	ErrWrongType     = errors.New("limit: a key holds something that is no state of its limit")
 )
@@ -64,6 +66,13 @@ type Charge struct {
 type Request struct {
 	Charges  []Charge
 	Deadline time.Time // a store that reads it later leaves the request alone; zero: none
+
+	ID       string        // names what is charged, so that it can be settled; empty: nothing needs a name
+	Life     time.Duration // how long a ticket of the decision may be settled
+	MaxWait  time.Duration // a charge of a leaky_bucket passes when it has drained after that time at most
+	Grant    string        // the key under which a grant is remembered, and found again; empty: it is not
+	GrantTTL time.Duration // how long it is
+	List     bool          // say who holds slots and what waits
 }
 
 // Verdict is one limit's answer. Durations are exact to a microsecond.
@@ -76,19 +85,31 @@ type Verdict struct {
 	Remaining  int64         // what is left after this request; below 0 in debt
 	RetryAfter time.Duration // how long until the same cost passes; 0 when allowed
 	ResetAfter time.Duration // how long until the limit is as if unused
+	Hold       time.Duration // of a leaky_bucket: how long after the decision the charge has drained; 0: at once
+	Mark       int64         // names what was charged; only of a request with an ID, see Settings.Mark
 }
 
 // NewVerdict returns the verdict on a charge of which a store knows how many µs it must wait (0
-// passes, Never), what is left, and how many µs it takes until the limit is as if unused.
-func NewVerdict(c *Charge, wait, left, reset int64) Verdict {
+// passes, Never), what is left, and how many µs it takes until the limit is as if unused. maxWait is
+// the request's.
+func NewVerdict(c *Charge, maxWait time.Duration, wait, left, reset int64) Verdict {
 	v := Verdict{
 		Limit: c.Limit, Settings: c.Settings, Known: true,
 		Allowed: wait == 0, Never: wait == Never,
 		Remaining: left, ResetAfter: time.Duration(reset) * time.Microsecond,
 	}
-	if wait > 0 {
-		v.RetryAfter = time.Duration(wait) * time.Microsecond
+	if wait <= 0 {
+		return v
 	}
+	v.RetryAfter = time.Duration(wait) * time.Microsecond
+	if c.Settings.Algorithm != LeakyBucketAlgorithm {
+		return v
+	}
+	if v.RetryAfter > maxWait {
+		v.RetryAfter -= maxWait // after that the same question passes, and waits for the rest
+		return v
+	}
+	v.Allowed, v.Hold, v.RetryAfter = true, v.RetryAfter, 0
 	return v
 }
 
@@ -103,11 +124,74 @@ type Decision struct {
 	Tier       Tier
 	RetryAfter time.Duration // the longest of the denying limits; 0 when allowed
 	Verdicts   []Verdict     // in the policy's order
-	Err        error         // why there is no answer; see limiter.Decide. Nothing but Degraded and Tier is valid then
+	Lists      [][]Listed    // beside Verdicts, when the request asked for them
+
+	ID      string        // of the decision: the request's, or that of the earlier one that it repeats
+	At      int64         // when it was decided, in the store's time, µs since 1970
+	Age     time.Duration // how long ago that was when the store answered; 0 unless it repeats an earlier one
+	Expires int64         // until when it may be settled, in the same; of a request with an ID
+	Ticket  string        // sealed; empty: none
+	Err     error         // why there is no answer; see limiter.Decide. Nothing but Degraded and Tier is valid then
 }
 
 // Reset empties the decision for the next use, keeping its memory.
 func (d *Decision) Reset() { *d = Decision{Verdicts: d.Verdicts[:0]} }
+
+// Hold returns how long after the decision its answer is to be given: when all that was charged has
+// drained. A shadow limit holds nothing up.
+func (d *Decision) Hold() time.Duration {
+	var longest time.Duration
+	if d.Allowed {
+		for i := range d.Verdicts {
+			if v := &d.Verdicts[i]; !v.Limit.Shadow {
+				longest = max(longest, v.Hold)
+			}
+		}
+	}
+	return longest
+}
+
+// Act is what a settlement does.
+type Act uint8
+
+// The acts. There is no zero act.
+const (
+	Finish   Act = iota + 1 // charge what is to be charged in the end, and free the slots; once
+	Renew                   // let the slots last longer
+	GiveBack                // undo the decision, if nothing was charged after it in its leaky buckets
+)
+
+// Settlement is what a store does with the charges of a ticket, in one atomic step.
+type Settlement struct {
+	Act      Act
+	Ticket   *Ticket
+	Actual   []int64 // beside Ticket.Charges: what each costs in the end; of Finish
+	Deadline time.Time
+}
+
+// Marker is the key that says that a ticket was finished or given back. The ticket has at least one charge.
+func (t *Ticket) Marker() string { return keyBeside(t.Charges[0].Key, "finish", t.ID) }
+
+// Payment returns what becomes of the ticket's charge i.
+func (s *Settlement) Payment(i int) Payment {
+	p := Payment{Charged: s.Ticket.Charges[i].Cost, Mark: s.Ticket.Marks[i], ID: s.Ticket.ID}
+	if s.Act == Finish {
+		p.Actual = s.Actual[i]
+	}
+	return p
+}
+
+// Settled is the answer to a settlement.
+type Settled struct {
+	Done     bool      // false: the ticket had been finished before, or could not be given back
+	At       int64     // the store's time, µs since 1970
+	Verdicts []Verdict // what is left of each limit, beside Ticket.Charges
+}
+
+// TooDeep returns the error of a settlement whose charge i would leave a debt that nobody could pay.
+func (s *Settlement) TooDeep(i int) error {
+	return invalid("cost."+s.Ticket.Charges[i].Limit.Unit, "leaves a debt on limit %q that takes more than 100 years to pay", s.Ticket.Charges[i].Limit.Name)
+}
 
 // Conclude sets Allowed, Never and RetryAfter from the verdicts.
 func (d *Decision) Conclude() {
@@ -122,4 +206,9 @@ func (d *Decision) Conclude() {
 	if d.Never {
 		d.RetryAfter = 0
 	}
+}
+
+// OtherCost returns the error of a question whose request_id was granted with another cost.
+func OtherCost() error {
+	return invalid("request_id", "was granted with another cost before; ask with that cost again, or give another request_id")
 }

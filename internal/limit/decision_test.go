@@ -88,8 +88,8 @@ func TestCapacityAndWindow(t *testing.T) {
 		if tt.rate == "0/s" {
 			tt.burst = 0
 		}
-		if s.Capacity() != tt.burst || s.Window() != tt.window {
-			t.Errorf("%s, burst %d: got %d in %v, want %v", tt.rate, tt.burst, s.Capacity(), s.Window(), tt.window)
+		if s.Capacity() != tt.burst || s.Span() != tt.window {
+			t.Errorf("%s, burst %d: got %d in %v, want %v", tt.rate, tt.burst, s.Capacity(), s.Span(), tt.window)
 		}
 	}
 }

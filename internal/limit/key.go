@@ -52,13 +52,39 @@ func KeyHash(key string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
+// keyBeside returns the key of something of the given kind that lies in the same slot of a Redis
+// Cluster as key: prefix:{tag}:~kind:id.
+func keyBeside(key, kind, id string) string {
+	return key[:strings.IndexByte(key, '}')+1] + ":~" + kind + ":" + id
+}
+
+// grantKey returns the key under which a grant of these charges is remembered by the caller's id.
+func grantKey(policy string, charges []Charge, id string) string {
+	sum := sha256.New()
+	for _, part := range append([]string{policy}, keysOf(charges)...) {
+		sum.Write([]byte(part))
+		sum.Write([]byte{0}) // which is in no name and no key
+	}
+	sum.Write([]byte(id))
+	return keyBeside(charges[0].Key, "request", hex.EncodeToString(sum.Sum(nil)[:16]))
+}
+
+func keysOf(charges []Charge) []string {
+	keys := make([]string, len(charges))
+	for i := range charges {
+		keys[i] = charges[i].Key
+	}
+	return keys
+}
+
 // ID names the limit and what its stored state means, as its keys do: name~h. It is empty before
 // NewRules has taken the limit.
 func (l *Limit) ID() string { return l.id }
 
 // stateHash returns 6 hex digits of what the stored state means. A change of it starts afresh.
 func (l *Limit) stateHash() string {
-	meaning := append([]string{l.Algorithm.String(), l.State.String()}, l.Key...)
+	meaning := append([]string{l.Settings.Algorithm.String(), l.State.String()}, l.Key...)
+	meaning = append(meaning, l.Settings.span()...)
 	sum := sha256.Sum256([]byte(strings.Join(meaning, "\n")))
 	return hex.EncodeToString(sum[:3])
 }

@@ -12,8 +12,8 @@ import (
 func keyed(t testing.TB, hashed []string, key, colocate []string) *limit.Rules {
 	t.Helper()
 	l := &limit.Limit{
-		Name: "l", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
-		Key: key, Colocate: colocate,
+		Name: "l", Unit: limit.RequestsUnit, DefaultCost: 1,
+		Key: key, Colocate: colocate, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm},
 	}
 	rules, err := limit.NewRules("rl", hashed, []*limit.Limit{l}, nil)
 	if err != nil {
@@ -114,7 +114,7 @@ func TestValuesAreByteExact(t *testing.T) {
 // TestWhatBeginsAState: limits are counted apart by name, algorithm, form and key attributes;
 // neither settings nor conditions begin afresh.
 func TestWhatBeginsAState(t *testing.T) {
-	base := limit.Limit{Name: "l", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, Key: []string{"user"}}
+	base := limit.Limit{Name: "l", Unit: limit.RequestsUnit, Key: []string{"user"}}
 	key := func(prefix string, change func(*limit.Limit)) string {
 		l := base
 		change(&l)
@@ -141,7 +141,7 @@ func TestWhatBeginsAState(t *testing.T) {
 	}{
 		{"name", "rl", func(l *limit.Limit) { l.Name = "m" }, false},
 		{"prefix", "tg", func(*limit.Limit) {}, false},
-		{"algorithm", "rl", func(l *limit.Limit) { l.Algorithm++ }, false},
+		{"algorithm", "rl", func(l *limit.Limit) { l.Settings.Algorithm++ }, false},
 		{"form", "rl", func(l *limit.Limit) { l.State = limit.StringState }, false},
 		{"key", "rl", func(l *limit.Limit) { l.Key = []string{"tenant"} }, false},
 		{"settings", "rl", func(l *limit.Limit) { l.Settings.Bucket.Burst = 7 }, true},

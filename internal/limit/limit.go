@@ -7,8 +7,6 @@
 // exactly. Times are microseconds since 1970, durations microseconds.
 package limit
 
-import "time"
-
 // MaxNumber is the largest number that a limit, a burst or a cost may be: 2^53, up to which
 // float64, and so Lua, holds every integer.
 const MaxNumber = 1 << 53
@@ -23,17 +21,37 @@ const RequestsUnit = "requests"
 // Algorithm says how a limit counts.
 type Algorithm uint8
 
-// The algorithms. There is no zero algorithm: a Limit always names one.
+// The algorithms. There is no zero algorithm: Settings always name one. The Lua scripts know them by
+// these numbers.
 const (
 	TokenBucketAlgorithm Algorithm = iota + 1
+	LeakyBucketAlgorithm
+	LeakyBucketLogAlgorithm
+	SlidingWindowLogAlgorithm
+	SlidingWindowAlgorithm
+	FixedWindowAlgorithm
+	ConcurrencyAlgorithm
 )
+
+var algorithmNames = [...]string{
+	"unknown", "token_bucket", "leaky_bucket", "leaky_bucket_log", "sliding_window_log", "sliding_window", "fixed_window", "concurrency",
+}
 
 // String returns the algorithm's name in the config.
 func (a Algorithm) String() string {
-	if a == TokenBucketAlgorithm {
-		return "token_bucket"
+	if int(a) < len(algorithmNames) {
+		return algorithmNames[a]
 	}
-	return "unknown"
+	return algorithmNames[0]
+}
+
+// Algorithms returns every algorithm.
+func Algorithms() []Algorithm {
+	var all []Algorithm
+	for a := TokenBucketAlgorithm; int(a) < len(algorithmNames); a++ {
+		all = append(all, a)
+	}
+	return all
 }
 
 // StateForm says how a limit's state lies in Redis.
@@ -75,16 +93,9 @@ func (p FailurePolicy) String() string {
 	}
 }
 
-// Settings are the numbers that one request is decided with: a limit's own, or those of its
-// first matching override. Settings are comparable: equal ones decide alike.
-type Settings struct {
-	Bucket TokenBucket // of token_bucket
-}
-
 // Limit is one configured limit. It must not be changed once NewRules has taken it.
 type Limit struct {
 	Name           string
-	Algorithm      Algorithm
 	State          StateForm
 	Unit           string   // what a cost counts; never empty
 	DefaultCost    int64    // the cost of a request that names none in Unit
@@ -106,17 +117,4 @@ type Override struct {
 	When     []Match
 	Exempt   bool // the limit does not apply; Settings are unused
 	Settings Settings
-}
-
-// Capacity returns the number shown as the limit: the most that can pass at once.
-func (s *Settings) Capacity() int64 { return s.Bucket.Burst }
-
-// Window returns the time that RateLimit-Policy shows beside Capacity: for a bucket the time
-// from empty to full. It is 0 when nothing ever passes.
-func (s *Settings) Window() time.Duration {
-	if s.Bucket.Burst == 0 {
-		return 0
-	}
-	empty := BucketState{Micros: s.Bucket.Micros}
-	return time.Duration(s.Bucket.TimeToFull(empty)) * time.Microsecond
 }

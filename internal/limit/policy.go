@@ -3,6 +3,7 @@ package limit
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Attribute is one named value of a question.
@@ -37,7 +38,11 @@ type Query struct {
 	Costs      []UnitCost
 	Amount     int64 // the cost without a unit, when HasAmount
 	HasAmount  bool
-	Peek       bool // ask without charging, whatever the costs
+	Peek       bool // ask without charging, whatever the costs; and say who holds slots and what waits
+
+	Ticket    bool          // a ticket is wanted
+	RequestID string        // remembers a grant; empty: none
+	MaxWait   time.Duration // how long the answer may be held back until a leaky_bucket has drained; 0: not at all
 }
 
 // Reset empties the query for the next use, keeping its memory.
@@ -52,6 +57,7 @@ type Policy struct {
 	Limits []*Limit
 
 	needs  []need // every attribute that a question must name
+	leaky  bool   // some limit is a leaky_bucket
 	units  []string
 	hashed map[string]bool
 }
@@ -67,8 +73,12 @@ type need struct {
 type Rules struct {
 	Limits   []*Limit  // in the config's order
 	Policies []*Policy // in the config's order
-	byName   map[string]*Policy
-	byLimit  map[string]*Policy
+
+	TicketTTL    time.Duration // how long a ticket may be settled at least; set before the rules are in force
+	RequestIDTTL time.Duration // how long a grant is remembered by its request_id; likewise
+
+	byName  map[string]*Policy
+	byLimit map[string]*Policy
 }
 
 // NewRules takes the limits and policies over and prepares them. keyPrefix begins every key;
@@ -109,6 +119,16 @@ func NewRules(keyPrefix string, hashed []string, limits []*Limit, policies []*Po
 	return r, nil
 }
 
+// Zone returns the time zone of the given name: that of a limit, if one has it.
+func (r *Rules) Zone(name string) (*time.Location, error) {
+	for _, l := range r.Limits {
+		if zone := l.Settings.Window.Zone; zone != nil && zone.String() == name {
+			return zone, nil
+		}
+	}
+	return time.LoadLocation(name)
+}
+
 // All returns every policy that a question can be asked of: the named ones, and a policy of one
 // for each limit.
 func (r *Rules) All() []*Policy {
@@ -125,6 +145,7 @@ func (p *Policy) prepare() {
 		if !slices.Contains(p.units, l.Unit) {
 			p.units = append(p.units, l.Unit)
 		}
+		p.leaky = p.leaky || l.Settings.Algorithm == LeakyBucketAlgorithm
 		for _, name := range l.Key {
 			p.require(name, true)
 		}
@@ -193,7 +214,7 @@ func (p *Policy) Resolve(q *Query, secret Secret, charges []Charge) ([]Charge, e
 			Limit:    l,
 			Settings: settings,
 			Key:      l.stateKey(q.Attributes, p.hashed, secret),
-			Cost:     p.costOf(l, q),
+			Cost:     settings.costOf(p.costOf(l, q)),
 		})
 	}
 	return charges, nil
@@ -213,6 +234,9 @@ func (p *Policy) check(q *Query) error {
 		if value == "" && n.filled {
 			return invalid("attributes."+n.attribute, "empty; it is part of a key, so it needs a value")
 		}
+	}
+	if q.MaxWait > 0 && !p.leaky {
+		return invalid("max_wait_ms", "no limit of %s is a leaky_bucket, so nothing can be waited for; leave it out", p.label(q))
 	}
 	if q.HasAmount && len(q.Costs) > 0 {
 		return invalid("cost", "give either one number or an object of units")
@@ -293,4 +317,10 @@ func (p *Policy) Address(q *Query, secret Secret) (Charge, error) {
 		}
 	}
 	return Charge{Limit: l, Settings: &l.Settings, Key: l.stateKey(q.Attributes, p.hashed, secret)}, nil
+}
+
+// GrantKey returns the key under which a grant of the charges is remembered by the question's
+// RequestID. There is at least one charge.
+func (p *Policy) GrantKey(q *Query, charges []Charge) string {
+	return grantKey(p.Name, charges, q.RequestID)
 }

@@ -20,7 +20,7 @@ func settingsOf(t *testing.T, rate string, burst int64) limit.Settings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return limit.Settings{Bucket: bucket}
+	return limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}
 }
 
 // chatRules are the limits and policies that the tests ask.
@@ -30,11 +30,11 @@ func chatRules(t *testing.T) *limit.Rules {
 		return []limit.Match{{Attribute: attribute, Pattern: pattern}}
 	}
 	requests := &limit.Limit{
-		Name: "requests", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
+		Name: "requests", Unit: limit.RequestsUnit, DefaultCost: 1,
 		Key: []string{"user"}, Settings: settingsOf(t, "100/s", 200),
 	}
 	tokens := &limit.Limit{
-		Name: "tokens", Algorithm: limit.TokenBucketAlgorithm, Unit: "tokens", DefaultCost: 500,
+		Name: "tokens", Unit: "tokens", DefaultCost: 500,
 		Key: []string{"tenant", "model"}, When: on("model", "gpt-*"), Settings: settingsOf(t, "60000/m", 60000),
 		Overrides: []limit.Override{
 			{When: on("tenant", "acme"), Settings: settingsOf(t, "600000/m", 600000)},
@@ -44,15 +44,15 @@ func chatRules(t *testing.T) *limit.Rules {
 		},
 	}
 	images := &limit.Limit{
-		Name: "images", Algorithm: limit.TokenBucketAlgorithm, Unit: "images",
+		Name: "images", Unit: "images",
 		Settings: settingsOf(t, "10/m", 10),
 	}
 	models := &limit.Limit{
-		Name: "models", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
+		Name: "models", Unit: limit.RequestsUnit, DefaultCost: 1,
 		Key: []string{"model"}, When: on("plan", "free"), Settings: settingsOf(t, "1/s", 5),
 	}
 	plans := &limit.Limit{
-		Name: "plans", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
+		Name: "plans", Unit: limit.RequestsUnit, DefaultCost: 1,
 		Key: []string{"plan"}, Settings: settingsOf(t, "1/s", 6),
 	}
 	rules, err := limit.NewRules("rl", nil, []*limit.Limit{requests, tokens, images, models, plans}, []*limit.Policy{

@@ -70,7 +70,27 @@ func (r *reference) advance(b *limit.TokenBucket, now int64) (level, part *big.R
 	return level, part
 }
 
-// ask is store.ask by the reference.
+// vectorWant is what a store answers; durations are in µs.
+type vectorWant struct {
+	Allowed, Never bool
+	Remaining      int64
+	RetryAfter     int64
+	ResetAfter     int64
+}
+
+// bucket is one bucket in a store.
+type bucket struct{ state limit.BucketState }
+
+// ask decides, charges and reports as a store does.
+func (s *bucket) ask(b *limit.TokenBucket, now, cost int64) vectorWant {
+	settings := limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: *b}
+	k := key{limit.State{Bucket: s.state}}
+	v := k.ask(now, &settings, 0, cost)
+	s.state = k.state.Bucket
+	return vectorWant{v.Allowed, v.Never, v.Remaining, v.RetryAfter.Microseconds(), v.ResetAfter.Microseconds()}
+}
+
+// ask is bucket.ask by the reference.
 func (r *reference) ask(b *limit.TokenBucket, now, cost int64) vectorWant {
 	absent := !r.used || now >= r.until
 	level, part := ratOf(b.Initial), new(big.Rat)

@@ -23,7 +23,7 @@ func TestTokenBucketIsExact(t *testing.T) {
 	for seed := range traces(2000) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))
 		b, now, wait := randomBucket(rng), int64(vectorStart), int64(0)
-		var s store
+		var s bucket
 		var r reference
 		for step := range 100 {
 			switch rng.IntN(8) {
@@ -66,7 +66,7 @@ func TestRetryAfterIsTight(t *testing.T) {
 	for seed := range traces(3000) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 2))
 		b, now := randomBucket(rng), int64(vectorStart)
-		var s store
+		var s bucket
 		for range 50 {
 			now += spread(rng, 1, 1e9) - 1
 			cost := randomCost(rng, &b)
@@ -94,7 +94,7 @@ func TestResetAfterIsTight(t *testing.T) {
 	for seed := range traces(3000) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 3))
 		b, now := randomBucket(rng), int64(vectorStart)
-		var s store
+		var s bucket
 		for range 50 {
 			now += spread(rng, 1, 1e9) - 1
 			d := s.ask(&b, now, randomCost(rng, &b))
@@ -121,7 +121,7 @@ func TestAdmittedIsBounded(t *testing.T) {
 	for seed := range traces(1000) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 4))
 		b, now, wait := randomBucket(rng), int64(vectorStart), int64(0)
-		var s store
+		var s bucket
 		var grants []grant
 		for range 60 {
 			switch rng.IntN(4) {
@@ -162,7 +162,7 @@ func TestNothingIsLost(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 5))
 		b := randomBucket(rng)
 		b.Initial = b.Burst
-		var asked, left store
+		var asked, left bucket
 		asked.ask(&b, vectorStart, b.Burst)
 		left.ask(&b, vectorStart, b.Burst)
 		span := 1 + rng.Int64N(b.TimeToFull(left.state))

@@ -29,6 +29,7 @@ type fakeStore struct {
 	deadlines []time.Time
 	keys      []string
 	forgotten []string
+	settled   []*limit.Settlement
 }
 
 func (s *fakeStore) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
@@ -58,6 +59,13 @@ func (s *fakeStore) Decide(_ context.Context, requests []limit.Request, decision
 	return s.err
 }
 
+func (s *fakeStore) Settle(_ context.Context, settlement *limit.Settlement) (limit.Settled, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled = append(s.settled, settlement)
+	return limit.Settled{Done: true, At: settlement.Ticket.At}, s.err
+}
+
 func (s *fakeStore) Forget(ctx context.Context, c limit.Charge) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +88,8 @@ func newRules(t *testing.T) *limit.Rules {
 			t.Fatal(err)
 		}
 		return &limit.Limit{
-			Name: name, Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
-			Key: []string{"user"}, Settings: limit.Settings{Bucket: bucket},
+			Name: name, Unit: limit.RequestsUnit, DefaultCost: 1,
+			Key: []string{"user"}, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket},
 		}
 	}
 	a, b, s, none, vip := named("a", 10), named("b", 5), named("s", 3), named("none", 0), named("vip", 7)

@@ -47,7 +47,7 @@ func waitFor(ctx context.Context, done <-chan struct{}, patience time.Duration) 
 
 // tryJoin joins all charges, or none when it returns a channel that is worth waiting for.
 func (l *Limiter) tryJoin(now time.Time, q *question, most time.Duration) (underWay <-chan struct{}, patience time.Duration) {
-	if q.sent == 0 {
+	if q.sent == 0 || q.direct {
 		return nil, 0
 	}
 	for i := range q.charges {
@@ -72,5 +72,8 @@ func (l *Limiter) leave(q *question) {
 	q.joined = 0
 }
 
-// mirrored reports whether the local tier may deny the charge: not a shadow's, nor a peek.
-func mirrored(c *limit.Charge) bool { return !c.Limit.Shadow && c.Cost > 0 }
+// mirrored reports whether the local tier may deny the charge: not a shadow's, nor a peek, nor a slot,
+// which may be freed at any time.
+func mirrored(c *limit.Charge) bool {
+	return !c.Limit.Shadow && c.Cost > 0 && c.Settings.Algorithm != limit.ConcurrencyAlgorithm
+}

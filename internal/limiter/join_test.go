@@ -42,6 +42,9 @@ func (s *slowStore) Decide(ctx context.Context, requests []limit.Request, decisi
 	return err
 }
 
+func (s *slowStore) Settle(ctx context.Context, settlement *limit.Settlement) (limit.Settled, error) {
+	return s.memory.Settle(ctx, settlement)
+}
 func (s *slowStore) Forget(ctx context.Context, c limit.Charge) error { return s.memory.Forget(ctx, c) }
 
 // newSlow returns a limiter with the real tier over a store that takes 2 ms; its limit has a
@@ -61,8 +64,8 @@ func newSlow(t *testing.T) (*limiter.Limiter, *slowStore) {
 		t.Fatal(err)
 	}
 	rules, err := limit.NewRules("rl", nil, []*limit.Limit{{
-		Name: "slow", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1,
-		Key: []string{"user"}, Settings: limit.Settings{Bucket: bucket},
+		Name: "slow", Unit: limit.RequestsUnit, DefaultCost: 1,
+		Key: []string{"user"}, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket},
 	}}, nil)
 	if err != nil {
 		t.Fatal(err)

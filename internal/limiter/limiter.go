@@ -5,6 +5,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,12 @@ type Store interface {
 	// error, no decision is valid and charges may or may not have been made.
 	Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error
 
+	// Settle does what the settlement says with the charges of its ticket, in one atomic step. It is
+	// limit.ErrExpired when the ticket or, to be renewed, a slot has expired, a limit.InvalidError
+	// when a debt would be too deep, limit.ErrWrongType, or limit.ErrUnavailable when there is no
+	// answer: then asking again is safe.
+	Settle(ctx context.Context, s *limit.Settlement) (limit.Settled, error)
+
 	// Forget drops the state under a charge's key, as if it were never used.
 	Forget(ctx context.Context, charge limit.Charge) error
 }
@@ -30,8 +37,8 @@ type Tier interface {
 	// Deny reports whether the store would deny the charge at now, and its verdict then.
 	Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool)
 
-	// Observe takes over the store's answer to a charge of key, asked for at asOf or later.
-	Observe(asOf time.Time, key string, v *limit.Verdict)
+	// Observe takes over the store's answer to a charge, asked for at asOf or later.
+	Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict)
 
 	// Join and Leave stand around a call that asks the store about the charge. While the channel
 	// that Join returns instead, if any, is open, an answer under way will most likely decide the
@@ -48,7 +55,8 @@ type Tier interface {
 type Config struct {
 	Store    Store
 	Tier     Tier                // nil: every question goes to the store
-	Secret   func() limit.Secret // keys the hashes of attribute values; may change
+	Secret   func() limit.Secret // keys the hashes of attribute values, and seals tickets; may change
+	Former   func() limit.Secret // the secret before that, by which tickets are still taken; nil, or returns nil: none
 	Timeout  time.Duration       // from a request's arrival to the end of its wait for the store
 	Rules    *limit.Rules
 	Registry prometheus.Registerer
@@ -59,6 +67,8 @@ type Limiter struct {
 	store   Store
 	tier    Tier
 	secret  func() limit.Secret
+	former  func() limit.Secret
+	home    uint64 // names this process in the tickets of what its own memory was charged
 	timeout time.Duration
 	metrics *metrics
 	rules   atomic.Pointer[ruleSet]
@@ -84,8 +94,11 @@ type question struct {
 	decision *limit.Decision
 	policy   *limit.Policy // nil when the query named none that exists
 	charges  []limit.Charge
-	sent     int // how many of charges the store is asked; the others can never pass
-	joined   int // how many of charges have joined: others may wait for their answer
+	asks     limit.Request // what the store is asked besides; its Charges are not set
+	ticket   bool          // one is wanted
+	direct   bool          // the local tier has no part in it
+	sent     int           // how many of charges the store is asked; the others can never pass
+	joined   int           // how many of charges have joined: others may wait for their answer
 }
 
 // New returns a Limiter with the given rules. It is an error when a metric is already registered.
@@ -94,7 +107,13 @@ func New(cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limiter: register metrics: %w", err)
 	}
-	l := &Limiter{store: cfg.Store, tier: cfg.Tier, secret: cfg.Secret, timeout: cfg.Timeout, metrics: m}
+	l := &Limiter{
+		store: cfg.Store, tier: cfg.Tier, secret: cfg.Secret, former: cfg.Former,
+		home: rand.Uint64() | 1, timeout: cfg.Timeout, metrics: m,
+	}
+	if l.former == nil {
+		l.former = func() limit.Secret { return nil }
+	}
 	l.scratch.New = func() any { return new(scratch) }
 	l.SetRules(cfg.Rules)
 	return l, nil
@@ -112,7 +131,8 @@ func (l *Limiter) Rules() *limit.Rules { return l.rules.Load().Rules }
 // queries[i]. Its Err is an InvalidError or ErrUnknownPolicy when the query is at fault, and
 // ErrUnavailable or ErrWrongType when the store is; nothing else in the decision but Degraded and
 // Tier is valid then. With ErrUnavailable charges may have been made. The wait ends when ctx does,
-// at the latest at arrival + Timeout.
+// at the latest at arrival + Timeout; of a question with MaxWait the answer is held back for up to that long after,
+// and what was charged is given back when ctx ends meanwhile.
 func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit.Query, decisions []limit.Decision) {
 	rules := l.rules.Load()
 	s := l.scratch.Get().(*scratch)
@@ -126,10 +146,13 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 		defer l.leave(&s.questions[0])
 		asked = l.join(ctx, &s.questions[0], arrival)
 	}
-	l.ask(ctx, s, arrival, asked)
+	l.ask(ctx, s, asked)
+	if len(queries) == 1 {
+		l.hold(ctx, s)
+	}
 	elapsed := time.Since(arrival)
 	for i := range s.questions {
-		l.conclude(&s.questions[i])
+		l.conclude(&s.questions[i], arrival)
 		rules.counters.observe(s.questions[i].policy, s.questions[i].decision, elapsed)
 	}
 }
@@ -146,7 +169,7 @@ func (l *Limiter) release(s *scratch) {
 // resolve turns a query into charges, and counts those that the store is asked: one above its
 // limit's capacity never is. A shadow limit's is only reported, any other's decides at once; so does
 // what the local tier denies.
-func (l *Limiter) resolve(rules *ruleSet, s *scratch, now time.Time, q *limit.Query, d *limit.Decision) {
+func (l *Limiter) resolve(rules *ruleSet, s *scratch, arrival time.Time, q *limit.Query, d *limit.Decision) {
 	s.questions = append(s.questions, question{decision: d})
 	asked := &s.questions[len(s.questions)-1]
 	policy, err := rules.Find(q)
@@ -162,6 +185,7 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, now time.Time, q *limit.Qu
 		d.Err = err
 		return
 	}
+	asked.prepare(rules.Rules, q, arrival.Add(l.timeout))
 	denied := false
 	for i := range asked.charges {
 		if c := &asked.charges[i]; c.Cost > c.Settings.Capacity() {
@@ -173,7 +197,7 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, now time.Time, q *limit.Qu
 	if denied || asked.sent == 0 {
 		asked.sent = 0
 		d.Tier = limit.TierLocal
-	} else if l.deniedLocally(now, asked) {
+	} else if l.deniedLocally(arrival, asked) {
 		asked.sent, asked.charges = 0, nil
 		d.Tier = limit.TierLocal
 	}
@@ -181,7 +205,7 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, now time.Time, q *limit.Qu
 
 // deniedLocally asks the local tier, and reports the verdicts of the limits that deny.
 func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
-	if l.tier == nil {
+	if l.tier == nil || q.direct {
 		return false
 	}
 	for i := range q.charges {
@@ -196,19 +220,19 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	return len(q.decision.Verdicts) > 0
 }
 
-// ask puts every open question to the store in one call at asked, and tells the local tier the
-// answers.
-func (l *Limiter) ask(ctx context.Context, s *scratch, arrival, asked time.Time) {
+// ask puts every open question to the store in one call at asked, tells the local tier the answers,
+// and seals the tickets.
+func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 	for i := range s.questions {
 		q := &s.questions[i]
 		if q.sent == 0 {
 			continue
 		}
-		charges := q.charges
-		if q.sent < len(charges) {
-			charges = possible(charges)
+		q.asks.Charges = q.charges
+		if q.sent < len(q.charges) {
+			q.asks.Charges = possible(q.charges)
 		}
-		s.requests = append(s.requests, limit.Request{Charges: charges, Deadline: arrival.Add(l.timeout)})
+		s.requests = append(s.requests, q.asks)
 		s.asked = append(s.asked, q.decision)
 	}
 	if len(s.requests) == 0 {
@@ -221,15 +245,12 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, arrival, asked time.Time)
 		}
 		return
 	}
-	if l.tier == nil {
-		return
-	}
 	for i, d := range s.asked {
-		if d.Err != nil || d.Degraded {
+		if d.Err != nil || d.Degraded || l.tier == nil || d.Age > 0 {
 			continue
 		}
 		for j := range d.Verdicts {
-			l.tier.Observe(asked, s.requests[i].Charges[j].Key, &d.Verdicts[j])
+			l.tier.Observe(asked, &s.requests[i].Charges[j], &d.Verdicts[j])
 		}
 	}
 }
@@ -247,11 +268,12 @@ func possible(charges []limit.Charge) []limit.Charge {
 
 // conclude adds the verdicts of the charges that can never pass, in the policy's order, and sums
 // up. Without an answer from the store only those are known.
-func (l *Limiter) conclude(q *question) {
+func (l *Limiter) conclude(q *question, arrival time.Time) {
 	d := q.decision
 	if d.Err != nil {
 		return
 	}
+	answered := d.Verdicts
 	if q.sent < len(q.charges) {
 		known := d.Verdicts
 		d.Verdicts = make([]limit.Verdict, 0, len(q.charges))
@@ -265,6 +287,9 @@ func (l *Limiter) conclude(q *question) {
 		}
 	}
 	d.Conclude()
+	if d.Allowed && q.ticket {
+		d.Ticket = l.ticketOf(q, answered, arrival).Seal(l.secret())
+	}
 }
 
 // neverVerdict is the verdict on a cost above the capacity. What is left is known only where

@@ -23,7 +23,8 @@ func (f *fakeTier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
 	return limit.Verdict{Limit: c.Limit, Settings: c.Settings, Known: true, RetryAfter: wait}, wait > 0
 }
 
-func (f *fakeTier) Observe(asOf time.Time, key string, v *limit.Verdict) {
+func (f *fakeTier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
+	key := c.Key
 	if !strings.HasPrefix(key, "rl:{"+v.Limit.Name+"~") {
 		key = "the wrong key " + key
 	} else {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
@@ -45,7 +46,9 @@ func (f *Fallback) Decide(requests []limit.Request, decisions []*limit.Decision)
 		for j := range charges {
 			f.cap(wall, now, &requests[i].Charges[j], &charges[j])
 		}
-		m.decide(now, charges, decisions[i])
+		own := requests[i]
+		own.Charges = charges
+		m.decide(now, &own, decisions[i])
 		m.mu.Unlock()
 		decisions[i].Tier = limit.TierFallback
 		for j := range decisions[i].Verdicts {
@@ -69,7 +72,7 @@ func (f *Fallback) share(wall time.Time, c *limit.Charge) limit.Charge {
 		bucket.Initial = part(tokens, of.nodes)
 	}
 	share := *c
-	share.Settings = &limit.Settings{Bucket: bucket}
+	share.Settings = &limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}
 	return share
 }
 
@@ -81,14 +84,14 @@ func (f *Fallback) cap(wall time.Time, now int64, whole, share *limit.Charge) {
 		return
 	}
 	_, asOf, known := f.tier.Known(wall, whole)
-	if !known || f.memory.at(asOf) < stored.bucket.At {
+	if !known || f.memory.at(asOf) < stored.state.Bucket.At {
 		return
 	}
 	bucket := &share.Settings.Bucket
-	next, _, _ := bucket.Decide(stored.bucket, now, 0)
+	next, _, _ := bucket.Decide(stored.state.Bucket, now, 0)
 	if next.Tokens > bucket.Initial {
 		next.Tokens, next.Rem = bucket.Initial, 0
-		f.memory.store(now, share.Key, &step{stored: stored, next: bucket.Charge(next, 0)})
+		f.memory.store(now, share, &step{stored: stored, next: limit.State{Bucket: bucket.Charge(next, 0)}})
 	}
 }
 
@@ -100,4 +103,9 @@ func part(tokens int64, n int) int64 {
 		p--
 	}
 	return p
+}
+
+// Settle settles what Decide has charged to this node's share.
+func (f *Fallback) Settle(ctx context.Context, s *limit.Settlement) (limit.Settled, error) {
+	return f.memory.Settle(ctx, s)
 }

@@ -46,7 +46,7 @@ func newCutOff(t *testing.T, b limit.TokenBucket, nodes int) *cutOff {
 func (c *cutOff) shared(cost int64, nodes ...cutOffNode) {
 	v := c.answer(time.Since(c.base), cost)
 	for _, n := range nodes {
-		n.tier.Observe(time.Now(), key, &v)
+		n.tier.Observe(time.Now(), &limit.Charge{Key: key}, &v)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestKnowledgeBeforeTheShareLowersNothing(t *testing.T) {
 func TestShareIsAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutOff(t, even(t, 1, 3_600_000_000, 100), 4)
-		other := &limit.Limit{Name: "m", Settings: limit.Settings{Bucket: even(t, 1, 3_600_000_000, 8)}}
+		other := &limit.Limit{Name: "m", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: even(t, 1, 3_600_000_000, 8)}}
 		both := []limit.Charge{*c.charge(10), {Limit: other, Settings: &other.Settings, Key: "rl:{m:u}", Cost: 1}}
 		var got []bool
 		for range 4 {
@@ -260,7 +260,7 @@ func cutOffAtRandom(t *testing.T, rng *rand.Rand) {
 	case 2: // some know what was left, some what was left long before
 		for range 5 {
 			if v := c.answer(time.Since(c.base), spread(rng, 1, float64(b.Burst)+1)); v.Known {
-				c.nodes[rng.IntN(len(c.nodes))].tier.Observe(time.Now(), key, &v)
+				c.nodes[rng.IntN(len(c.nodes))].tier.Observe(time.Now(), &limit.Charge{Key: key}, &v)
 			}
 			time.Sleep(time.Duration(spread(rng, 1, 1e10)))
 		}

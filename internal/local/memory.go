@@ -39,10 +39,12 @@ type Memory struct {
 
 // state is one stored state.
 type state struct {
-	key    string
-	bucket limit.BucketState
-	due    int64 // when it is looked at as expired; never later than bucket.Until
-	place  int   // in the heap; -1 once it is dropped
+	key   string
+	state limit.State
+	grant *grant // in place of state: a decision that is remembered
+	until int64  // from when on it counts as absent
+	due   int64  // when it is looked at as expired; never later than until
+	place int    // in the heap; -1 once it is dropped
 }
 
 var entriesOpts = prometheus.GaugeOpts{
@@ -96,7 +98,7 @@ func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions [
 	defer m.mu.Unlock()
 	now := m.now() // under the lock: a state must not see time go backwards and refill twice
 	for i := range requests {
-		m.decide(now, requests[i].Charges, decisions[i])
+		m.decide(now, &requests[i], decisions[i])
 	}
 	return nil
 }
@@ -107,73 +109,97 @@ func (m *Memory) DecideAt(now int64, requests []limit.Request, decisions []*limi
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range requests {
-		m.decide(now, requests[i].Charges, decisions[i])
+		m.decide(now, &requests[i], decisions[i])
 	}
 }
 
 // decide decides one request at now. The caller holds mu.
-func (m *Memory) decide(now int64, charges []limit.Charge, d *limit.Decision) {
+func (m *Memory) decide(now int64, r *limit.Request, d *limit.Decision) {
 	d.Tier = limit.TierEmbedded
 	d.Verdicts = d.Verdicts[:0]
+	if r.Grant != "" && m.repeat(now, r, d) {
+		return
+	}
+	d.ID, d.At, d.Expires = r.ID, now, now+r.Life.Microseconds()
 	var few [4]step
 	steps := few[:0]
 	passes := true
-	for i := range charges {
-		s := m.look(now, &charges[i])
+	for i := range r.Charges {
+		c := &r.Charges[i]
+		s := m.look(now, c)
 		steps = append(steps, s)
-		passes = passes && (s.wait == 0 || charges[i].Limit.Shadow)
+		v := limit.NewVerdict(c, r.MaxWait, s.wait, 0, 0)
+		passes = passes && !v.Denies()
 	}
 	for i := range steps {
-		d.Verdicts = append(d.Verdicts, m.settle(&charges[i], &steps[i], passes))
+		m.conclude(now, r, i, &steps[i], passes, d)
+	}
+	if passes && r.Grant != "" {
+		m.remember(now, r, d)
 	}
 }
 
 // step is one charge on its way.
 type step struct {
 	stored *state // nil when the key is absent
-	next   limit.BucketState
+	next   limit.State
 	wait   int64
 	moved  bool
 }
 
 func (m *Memory) look(now int64, c *limit.Charge) step {
 	var s step
-	var before limit.BucketState
 	if stored, ok := m.states.Get(c.Key); ok {
-		s.stored, before = stored, stored.bucket
+		s.stored, s.next = stored, stored.state
 	}
-	s.next, s.wait, s.moved = c.Settings.Bucket.Decide(before, now, c.Cost)
+	s.wait, s.moved = c.Settings.Decide(&s.next, now, c.Cost)
 	return s
 }
 
-// settle charges what is to be charged, stores what is to be stored, and reports.
-func (m *Memory) settle(c *limit.Charge, s *step, passes bool) limit.Verdict {
-	bucket := &c.Settings.Bucket
+// conclude charges what is to be charged for charge i, stores what is to be stored, and reports.
+func (m *Memory) conclude(now int64, r *limit.Request, i int, s *step, passes bool, d *limit.Decision) {
+	c := &r.Charges[i]
+	verdict := limit.NewVerdict(c, r.MaxWait, s.wait, 0, 0)
 	cost := c.Cost
-	if !passes || s.wait != 0 {
+	if !passes || !verdict.Allowed {
 		cost = 0
 	}
 	if cost > 0 || s.moved {
-		now := s.next.At
-		s.next = bucket.Charge(s.next, cost)
-		m.store(now, c.Key, s)
+		c.Settings.Charge(&s.next, now, cost, r.ID)
+		m.store(now, c, s)
 	}
-	return limit.NewVerdict(c, s.wait, s.next.Tokens, bucket.TimeToFull(s.next))
+	var reset int64
+	verdict.Remaining, reset = c.Settings.Report(&s.next, now)
+	verdict.ResetAfter = time.Duration(reset) * time.Microsecond
+	if r.ID != "" && cost > 0 {
+		verdict.Mark = c.Settings.Mark(&s.next, now)
+	}
+	d.Verdicts = append(d.Verdicts, verdict)
+	if r.List {
+		d.Lists = append(d.Lists, c.Settings.List(&s.next, now))
+	}
 }
 
-func (m *Memory) store(now int64, key string, s *step) {
+// store keeps the step's state under the charge's key.
+func (m *Memory) store(now int64, c *limit.Charge, s *step) {
+	until := c.Settings.Until(&s.next)
 	if s.stored != nil && s.stored.place >= 0 { // the request's earlier charges may have dropped it
-		s.stored.bucket = s.next
-		if s.next.Until < s.stored.due {
-			m.expiry.move(s.stored, s.next.Until)
+		s.stored.state, s.stored.until = s.next, until
+		if until < s.stored.due {
+			m.expiry.move(s.stored, until)
 		}
 		return
 	}
+	m.add(now, &state{key: c.Key, state: s.next, until: until})
+}
+
+// add keeps a new state.
+func (m *Memory) add(now int64, fresh *state) {
 	if m.states.Len() >= m.most {
 		m.makeRoom(now)
 	}
-	fresh := &state{key: key, bucket: s.next, due: s.next.Until}
-	m.states.Add(key, fresh)
+	fresh.due = fresh.until
+	m.states.Add(fresh.key, fresh)
 	m.expiry.push(fresh)
 }
 
@@ -203,8 +229,8 @@ func (m *Memory) isDue(now int64) bool { return len(m.expiry) > 0 && m.expiry[0]
 // dropped; else it finds out when that state is due again.
 func (m *Memory) lookAtDue(now int64) int {
 	first := m.expiry[0]
-	if first.bucket.Until > now {
-		m.expiry.move(first, first.bucket.Until)
+	if first.until > now {
+		m.expiry.move(first, first.until)
 		return 0
 	}
 	m.expiry.remove(first)

@@ -15,7 +15,7 @@ func BenchmarkMemoryDecide(b *testing.B) {
 		b.Fatal(err)
 	}
 	allows := func(name string) *limit.Limit {
-		return &limit.Limit{Name: name, Unit: limit.RequestsUnit, Settings: limit.Settings{Bucket: bucket}}
+		return &limit.Limit{Name: name, Unit: limit.RequestsUnit, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
 	}
 	drained := hourly(b, "drained", 1)
 	tests := []struct {

@@ -30,8 +30,8 @@ func every(t testing.TB, name string, micros, burst, initial int64) *limit.Limit
 		t.Fatal(err)
 	}
 	return &limit.Limit{
-		Name: name, Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit,
-		Settings: limit.Settings{Bucket: bucket},
+		Name: name, Unit: limit.RequestsUnit,
+		Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket},
 	}
 }
 
@@ -58,8 +58,8 @@ func (m *Memory) check() error {
 		if s.place != i {
 			return fmt.Errorf("%q stands at %d, but says %d", s.key, i, s.place)
 		}
-		if s.due > s.bucket.Until {
-			return fmt.Errorf("%q expires at %d, but is only looked at from %d on", s.key, s.bucket.Until, s.due)
+		if s.due > s.until {
+			return fmt.Errorf("%q expires at %d, but is only looked at from %d on", s.key, s.until, s.due)
 		}
 		if parent := (i - 1) / 2; m.expiry[parent].due > s.due {
 			return fmt.Errorf("%q stands below a later one", s.key)

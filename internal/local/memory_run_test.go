@@ -28,7 +28,7 @@ func TestRunForgetsWhatCountsAsAbsent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &limit.Limit{Name: name, Settings: limit.Settings{Bucket: bucket}}
+			l := &limit.Limit{Name: name, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
 			for i := range keys {
 				c := limit.Charge{Limit: l, Settings: &l.Settings, Key: fmt.Sprint(name, i), Cost: 1}
 				if err := m.Decide(ctx, []limit.Request{{Charges: []limit.Charge{c}}}, []*limit.Decision{{}}); err != nil {

@@ -35,8 +35,8 @@ func hourly(t testing.TB, name string, burst int64) *limit.Limit {
 		t.Fatal(err)
 	}
 	return &limit.Limit{
-		Name: name, Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit,
-		Settings: limit.Settings{Bucket: bucket},
+		Name: name, Unit: limit.RequestsUnit,
+		Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket},
 	}
 }
 
@@ -288,7 +288,7 @@ func TestMemoryUnderContention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &limit.Limit{Name: "fast", Settings: limit.Settings{Bucket: bucket}}
+	l := &limit.Limit{Name: "fast", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
 	charge := limit.Charge{Limit: l, Settings: &l.Settings, Key: "k", Cost: 1}
 	var admitted atomic.Int64
 	start := time.Now()

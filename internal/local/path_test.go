@@ -42,7 +42,7 @@ type path struct {
 
 func rulesOf(t testing.TB, b limit.TokenBucket) *limit.Rules {
 	t.Helper()
-	l := &limit.Limit{Name: "l", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: limit.Settings{Bucket: b}}
+	l := &limit.Limit{Name: "l", Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}}
 	rules, err := limit.NewRules("rl", nil, []*limit.Limit{l}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -104,7 +104,7 @@ func randomBucket(rng *rand.Rand) limit.TokenBucket {
 }
 
 func newSimulation(t *testing.T, rng *rand.Rand, b limit.TokenBucket, nodes int) *simulation {
-	l := &limit.Limit{Name: "l", Settings: limit.Settings{Bucket: b}}
+	l := &limit.Limit{Name: "l", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}}
 	s := &simulation{t: t, rng: rng, limit: l, credited: math.MinInt64 / 2}
 	for range nodes {
 		s.nodes = append(s.nodes, simulatedNode{tier: newTier(t, local.TierConfig{MaxKeys: 1}), ppm: rng.Int64N(1001) - 500})
@@ -147,7 +147,7 @@ func (s *simulation) step(delay func() int64) {
 			s.granted++
 		}
 	case reply:
-		s.nodes[e.node].tier.Observe(e.asOf, key, &e.told)
+		s.nodes[e.node].tier.Observe(e.asOf, &limit.Charge{Key: key}, &e.told)
 		return
 	}
 	e.at = s.now + delay()

@@ -116,7 +116,7 @@ func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
 		return limit.Verdict{}, false
 	}
 	next, wait, _ := b.Decide(e.state, max(0, e.latest.Sub(e.asOf)-e.took).Microseconds(), c.Cost)
-	return limit.NewVerdict(c, wait, next.Tokens, b.TimeToFull(next)), true
+	return limit.NewVerdict(c, 0, wait, next.Tokens, b.TimeToFull(next)), true
 }
 
 // advance returns now, or the latest time asked about if that is later.
@@ -127,13 +127,13 @@ func (e *entry) advance(now time.Time) time.Time {
 	return e.latest
 }
 
-// Observe takes over an answer of the shared store to a charge of key, asked for at asOf or
-// later. The newest answer wins, whatever the settings it was given under.
-func (t *Tier) Observe(asOf time.Time, key string, v *limit.Verdict) {
-	s := t.shard(key)
+// Observe takes over an answer of the shared store to the charge, asked for at asOf or later. The
+// newest answer wins, whatever the settings it was given under.
+func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
+	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entry(key)
+	e := s.entry(c.Key)
 	if asOf.Before(e.asOf) {
 		return
 	}

@@ -17,12 +17,12 @@ import (
 // drained is a tier that knows of keys used-up buckets, and the charges that it denies.
 func drained(tb testing.TB, keys int) (*local.Tier, []limit.Charge) {
 	tier := newTier(tb, local.TierConfig{Recheck: time.Hour})
-	l := &limit.Limit{Name: "l", Settings: limit.Settings{Bucket: even(tb, 1, 3_600_000_000, 100)}}
+	l := &limit.Limit{Name: "l", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: even(tb, 1, 3_600_000_000, 100)}}
 	charges := make([]limit.Charge, keys)
 	now := time.Now()
 	for i := range charges {
 		charges[i] = limit.Charge{Limit: l, Settings: &l.Settings, Key: fmt.Sprintf("rl:{requests-per-user~a1b2c3:user%08d}", i), Cost: 1}
-		tier.Observe(now, charges[i].Key, &limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour})
+		tier.Observe(now, &charges[i], &limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour})
 	}
 	return tier, charges
 }
@@ -77,7 +77,7 @@ func BenchmarkObserve(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		tier.Observe(now, charges[i].Key, &v)
+		tier.Observe(now, &charges[i], &v)
 		if i++; i == len(charges) {
 			i = 0
 		}
@@ -96,13 +96,16 @@ func (emptyStore) Decide(_ context.Context, requests []limit.Request, decisions 
 	return nil
 }
 
+func (emptyStore) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
+	return limit.Settled{}, nil
+}
 func (emptyStore) Forget(context.Context, limit.Charge) error { return nil }
 
 // BenchmarkLocalDenial is a whole question: found, resolved, denied by the tier, counted.
 func BenchmarkLocalDenial(b *testing.B) {
 	for _, hashed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("hashed=%v", hashed), func(b *testing.B) {
-			l := &limit.Limit{Name: "requests-per-user", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: limit.Settings{Bucket: even(b, 1, 3_600_000_000, 100)}}
+			l := &limit.Limit{Name: "requests-per-user", Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: even(b, 1, 3_600_000_000, 100)}}
 			var hide []string
 			if hashed {
 				hide = []string{"user"}
@@ -140,7 +143,7 @@ func TestMemoryPerKey(t *testing.T) {
 	if testing.Short() {
 		keys = 250_000
 	}
-	l := &limit.Limit{Name: "l", Settings: limit.Settings{Bucket: even(t, 1, 3_600_000_000, 100)}}
+	l := &limit.Limit{Name: "l", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: even(t, 1, 3_600_000_000, 100)}}
 	keyOf := func(i int) string { return fmt.Sprintf("rl:{requests-per-user~a1b2c3:user-with-a-long-name-%013d}", i) }
 	tests := []struct {
 		name string
@@ -150,7 +153,7 @@ func TestMemoryPerKey(t *testing.T) {
 			tier := newTier(t, local.TierConfig{})
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour}
 			for i := range keys {
-				tier.Observe(time.Now(), keyOf(i), &v)
+				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i)}, &v)
 			}
 			return tier, tier.Len
 		}},

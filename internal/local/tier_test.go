@@ -168,7 +168,7 @@ func TestNewestAnswerWins(t *testing.T) {
 	// Nothing is left in what was asked earlier; much is in what was asked later, and came first.
 	w.state = limit.BucketState{}
 	w.ask(500*time.Millisecond, 500*time.Millisecond, 1)
-	w.tier.Observe(w.base, key, &older)
+	w.tier.Observe(w.base, &limit.Charge{Key: key}, &older)
 	w.want(501*time.Millisecond, 9, false)
 	w.want(501*time.Millisecond, 10, true)
 	w.ask(510*time.Millisecond, 510*time.Millisecond, 9)
@@ -186,7 +186,7 @@ func TestSettingsMustBeTheAnswers(t *testing.T) {
 		discrete(t, 1, time.Hour, 2),                 // another refill
 		{Tokens: 1, Micros: 3_600_000_000, Grain: 1}, // lowered
 	} {
-		w.limit = &limit.Limit{Name: "l", Settings: limit.Settings{Bucket: b}}
+		w.limit = &limit.Limit{Name: "l", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}}
 		w.want(time.Millisecond, 1, false)
 	}
 	// A late answer under the old settings says nothing of the new ones.
@@ -208,12 +208,12 @@ func TestOwnCredit(t *testing.T) {
 	w.want(time.Millisecond, 1, true)
 	w.tier.BeginCredit(key)
 	w.want(2*time.Millisecond, 1, false) // perhaps it is there already
-	w.tier.Observe(w.base.Add(2*time.Millisecond), key, &late)
+	w.tier.Observe(w.base.Add(2*time.Millisecond), &limit.Charge{Key: key}, &late)
 	w.want(3*time.Millisecond, 1, false)
 	w.give(4*time.Millisecond, 10)
 	w.tier.EndCredit(w.base.Add(5*time.Millisecond), key)
 	w.want(5*time.Millisecond, 1, false)
-	w.tier.Observe(w.base.Add(4*time.Millisecond), key, &late) // asked before the credit, answered after it
+	w.tier.Observe(w.base.Add(4*time.Millisecond), &limit.Charge{Key: key}, &late) // asked before the credit, answered after it
 	w.want(7*time.Millisecond, 1, false)
 	w.ask(7*time.Millisecond, 7*time.Millisecond, 10)
 	w.want(8*time.Millisecond, 1, true)
@@ -229,7 +229,7 @@ func TestTwoOwnCredits(t *testing.T) {
 	w.want(5*time.Millisecond, 1, false) // the other one is under way
 	w.tier.EndCredit(w.base.Add(7*time.Millisecond), key)
 	w.tier.EndCredit(w.base.Add(6*time.Millisecond), key) // one too many, and told late
-	w.tier.Observe(w.base.Add(6*time.Millisecond), key, &late)
+	w.tier.Observe(w.base.Add(6*time.Millisecond), &limit.Charge{Key: key}, &late)
 	w.want(8*time.Millisecond, 1, false)
 	w.ask(8*time.Millisecond, 8*time.Millisecond, 1)
 	w.want(9*time.Millisecond, 1, true)
@@ -243,10 +243,10 @@ func TestOwnCreditOfAKeyThatIsDropped(t *testing.T) {
 	late := w.answer(0, 10)
 	w.tier.BeginCredit(key)
 	for i := range 1000 {
-		w.tier.Observe(w.base, fmt.Sprint(i), &late)
+		w.tier.Observe(w.base, &limit.Charge{Key: fmt.Sprint(i)}, &late)
 	}
 	w.tier.EndCredit(w.base.Add(3*time.Millisecond), key)
-	w.tier.Observe(w.base.Add(2*time.Millisecond), key, &late)
+	w.tier.Observe(w.base.Add(2*time.Millisecond), &limit.Charge{Key: key}, &late)
 	w.want(4*time.Millisecond, 1, false)
 }
 
@@ -264,7 +264,7 @@ func TestTierIsBounded(t *testing.T) {
 	w := newWorld(t, even(t, 1, 3_600_000_000, 1))
 	v := w.answer(0, 1)
 	for i := range 50_000 {
-		tier.Observe(w.base, fmt.Sprint(i), &v)
+		tier.Observe(w.base, &limit.Charge{Key: fmt.Sprint(i)}, &v)
 		tier.BeginCredit(fmt.Sprint(-i))
 	}
 	if got := tier.Len(); got < 900 || got > 1000 {

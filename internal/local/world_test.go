@@ -35,7 +35,7 @@ func newTier(t testing.TB, cfg local.TierConfig) *local.Tier {
 }
 
 func newWorld(t *testing.T, b limit.TokenBucket) *world {
-	l := &limit.Limit{Name: "l", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, Settings: limit.Settings{Bucket: b}}
+	l := &limit.Limit{Name: "l", Unit: limit.RequestsUnit, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}}
 	return &world{t: t, tier: newTier(t, local.TierConfig{}), limit: l, base: time.Now().Add(time.Hour)}
 }
 
@@ -87,7 +87,7 @@ func (w *world) answer(at time.Duration, cost int64) limit.Verdict {
 // ask is answer, and the tier hears of it, asked for at asOf.
 func (w *world) ask(asOf, at time.Duration, cost int64) {
 	v := w.answer(at, cost)
-	w.tier.Observe(w.base.Add(asOf), key, &v)
+	w.tier.Observe(w.base.Add(asOf), &limit.Charge{Key: key}, &v)
 }
 
 // give puts tokens back into the shared bucket.

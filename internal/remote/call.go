@@ -1,10 +1,7 @@
 package remote
 
 import (
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
@@ -14,11 +11,18 @@ import (
 
 // The codes of a request in a script's reply.
 const (
-	codeDenied    = 0
-	codeAllowed   = 1
-	codeExpired   = 2
+	codeDenied    = 0 // or not done
+	codeAllowed   = 1 // or done
+	codeExpired   = 2 // past its deadline
 	codeWrongType = 3
+	codeRepeated  = 4
+	codeOutside   = 5 // of the calendar periods that came along
+	codeGone      = 6 // the ticket has expired
+	codeTooDeep   = 7
 )
+
+// noteKind is the kind of a key that holds a note; see lua/note.lua.
+const noteKind = 1
 
 // call is one call of the script: the keys and the packed arguments that lua/decide.lua describes.
 type call struct {
@@ -26,8 +30,8 @@ type call struct {
 	kinds    []int64
 	index    map[string]int64 // key → its place in keys, counted from 1; nil while keys are few
 	settings []*limit.Settings
-	requests []byte // packed
-	numbers  uint32 // how many are in requests
+	requests []byte // packed, without what stands before them
+	numbers  int    // how many are in requests
 	args     []byte // packed
 	charging bool   // some charge costs something
 }
@@ -35,13 +39,19 @@ type call struct {
 // fewKeys is how many keys are searched in order before an index is made.
 const fewKeys = 8
 
-// pack writes the arguments that ask for requests. deadline turns a request's deadline into
-// Redis's time. now is 0 outside tests.
-func (c *call) pack(now int64, requests []limit.Request, deadline func(time.Time) int64) {
+// reset empties the call and keeps its memory.
+func (c *call) reset() {
 	*c = call{keys: c.keys[:0], kinds: c.kinds[:0], settings: c.settings[:0], requests: c.requests[:0], args: c.args[:0]}
+}
+
+// pack writes the arguments that ask for requests. clock turns a local time into Redis's, which it
+// returns 0 for when none is known. now is 0 outside tests.
+func (c *call) pack(now int64, requests []limit.Request, clock func(time.Time) int64) {
+	c.reset()
 	for i := range requests {
 		r := &requests[i]
-		c.put(deadline(r.Deadline))
+		c.put(clock(r.Deadline))
+		c.more(r)
 		c.put(int64(len(r.Charges)))
 		for j := range r.Charges {
 			ch := &r.Charges[j]
@@ -52,31 +62,110 @@ func (c *call) pack(now int64, requests []limit.Request, deadline func(time.Time
 			c.charging = c.charging || ch.Cost > 0
 		}
 	}
-	total := 3 + uint32(len(c.kinds)) + c.numbers
-	for _, s := range c.settings {
-		total += 1 + uint32(len(numbersOf(s)))
+	c.finish(now, len(requests), clock)
+}
+
+// The flags of what a request is answered besides.
+const (
+	flagMarks = 1
+	flagLists = 2
+)
+
+// more writes what few requests have.
+func (c *call) more(r *limit.Request) {
+	if r.ID == "" && r.MaxWait == 0 && !r.List {
+		c.put(0)
+		return
 	}
-	b := msgp.AppendArrayHeader(c.args, total)
+	c.put(1)
+	c.put(r.MaxWait.Microseconds())
+	c.put(flag(r.ID != "")*flagMarks + flag(r.List)*flagLists)
+	c.text(r.ID)
+	if r.Grant == "" {
+		c.put(0)
+	} else {
+		c.put(c.place(r.Grant, noteKind))
+	}
+	c.put(max(1, r.GrantTTL.Milliseconds()))
+	c.put(r.Life.Microseconds())
+}
+
+// packSettlement writes the arguments that settle s.
+func (c *call) packSettlement(now int64, s *limit.Settlement, clock func(time.Time) int64) {
+	c.reset()
+	c.charging = true
+	c.put(clock(s.Deadline))
+	c.put(int64(s.Act))
+	c.put(s.Ticket.Expires)
+	c.put(c.place(s.Ticket.Marker(), noteKind))
+	c.text(s.Ticket.ID)
+	c.put(int64(len(s.Ticket.Charges)))
+	for i := range s.Ticket.Charges {
+		ch, p := &s.Ticket.Charges[i], s.Payment(i)
+		c.put(c.key(ch))
+		c.put(c.setting(ch.Settings))
+		c.put(p.Charged)
+		c.put(p.Actual)
+		c.put(p.Mark)
+	}
+	c.finish(now, 1, clock)
+}
+
+// finish puts the requests behind what stands before them.
+func (c *call) finish(now int64, requests int, clock func(time.Time) int64) {
+	at := now
+	if at == 0 {
+		at = clock(time.Now())
+	}
+	var numbers []int64
+	var lengths []int
+	for _, s := range c.settings {
+		before := len(numbers)
+		numbers = appendNumbers(numbers, s, at)
+		lengths = append(lengths, len(numbers)-before)
+	}
+	total := 3 + len(lengths) + len(numbers) + len(c.kinds) + c.numbers
+	b := msgp.AppendArrayHeader(c.args, uint32(total))
 	b = msgp.AppendInt64(b, now)
 	b = msgp.AppendInt64(b, int64(len(c.settings)))
-	for _, s := range c.settings {
-		numbers := numbersOf(s)
-		b = msgp.AppendInt64(b, int64(len(numbers)))
-		for _, n := range numbers {
+	for _, length := range lengths {
+		b = msgp.AppendInt64(b, int64(length))
+		for _, n := range numbers[:length] {
 			b = msgp.AppendInt64(b, n)
 		}
+		numbers = numbers[length:]
 	}
 	for _, kind := range c.kinds {
 		b = msgp.AppendInt64(b, kind)
 	}
-	b = msgp.AppendInt64(b, int64(len(requests)))
+	b = msgp.AppendInt64(b, int64(requests))
 	c.args = append(b, c.requests...)
 }
 
-// numbersOf returns the settings as the algorithm's .lua file wants them.
-func numbersOf(s *limit.Settings) [6]int64 {
-	b := &s.Bucket
-	return [...]int64{b.Tokens, b.Micros, b.Grain, b.Burst, b.Initial, b.Lowest}
+// appendNumbers appends the settings as the algorithm's .lua file wants them. now is about Redis's
+// time: of a calendar window go along the boundaries of the periods around it.
+func appendNumbers(dst []int64, s *limit.Settings, now int64) []int64 {
+	w := &s.Window
+	switch s.Algorithm {
+	case limit.FixedWindowAlgorithm:
+		dst = append(dst, w.Limit, w.Micros)
+		if w.Period != 0 {
+			boundaries := w.Boundaries(now)
+			dst = append(dst, boundaries[:]...)
+		}
+		return dst
+	case limit.SlidingWindowAlgorithm:
+		return append(dst, w.Limit, w.Micros, w.Unit, w.Units)
+	case limit.SlidingWindowLogAlgorithm:
+		return append(dst, w.Limit, w.Micros)
+	case limit.ConcurrencyAlgorithm:
+		return append(dst, s.Slots.Limit, s.Slots.TTL)
+	case limit.LeakyBucketLogAlgorithm:
+		return append(dst, s.Bucket.Tokens, s.Bucket.Micros, s.Bucket.Burst)
+	default:
+		b := &s.Bucket
+		return append(dst, b.Tokens, b.Micros, b.Grain, b.Burst, b.Initial, b.Lowest)
+	}
 }
 
 func flag(b bool) int64 {
@@ -91,21 +180,31 @@ func (c *call) put(n int64) {
 	c.numbers++
 }
 
+func (c *call) text(s string) {
+	c.requests = msgp.AppendString(c.requests, s)
+	c.numbers++
+}
+
 // key returns the place of the charge's key in KEYS.
 func (c *call) key(ch *limit.Charge) int64 {
+	return c.place(ch.Key, int64(ch.Settings.Algorithm)*2+int64(ch.Limit.State))
+}
+
+// place returns the place of a key of the given kind in KEYS.
+func (c *call) place(key string, kind int64) int64 {
 	if c.index == nil {
-		if i := slices.Index(c.keys, ch.Key); i >= 0 {
+		if i := slices.Index(c.keys, key); i >= 0 {
 			return int64(i + 1)
 		}
-	} else if i, ok := c.index[ch.Key]; ok {
+	} else if i, ok := c.index[key]; ok {
 		return i
 	}
-	c.keys = append(c.keys, ch.Key)
-	c.kinds = append(c.kinds, int64(ch.Limit.Algorithm)*2+int64(ch.Limit.State))
+	c.keys = append(c.keys, key)
+	c.kinds = append(c.kinds, kind)
 	place := int64(len(c.keys))
 	switch {
 	case c.index != nil:
-		c.index[ch.Key] = place
+		c.index[key] = place
 	case place > fewKeys:
 		c.index = make(map[string]int64, 4*fewKeys)
 		for i, k := range c.keys {
@@ -122,81 +221,4 @@ func (c *call) setting(s *limit.Settings) int64 {
 		c.settings = append(c.settings, s)
 	}
 	return int64(i + 1)
-}
-
-// errReply means that the script answered something that it never does.
-var errReply = errors.New("remote: the script's reply makes no sense")
-
-// reply reads the numbers of a script's reply.
-type reply struct {
-	rest []byte
-	err  error
-}
-
-func (r *reply) next() int64 {
-	if r.err != nil {
-		return 0
-	}
-	var n int64
-	n, r.rest, r.err = msgp.ReadInt64Bytes(r.rest)
-	return n
-}
-
-// timeOf returns Redis's time, in µs, from a script's reply; ok is false when it is none.
-func timeOf(text []byte) (now int64, ok bool) {
-	_, rest, err := msgp.ReadArrayHeaderBytes(text)
-	if err != nil {
-		return 0, false
-	}
-	now, _, err = msgp.ReadInt64Bytes(rest)
-	return now, err == nil
-}
-
-// unpack reads the answers to requests into decisions, which get a Tier. expired lists the requests that were past their deadline: nothing was charged for them, and they
-// get no Tier. After an error no decision has one.
-func unpack(text []byte, requests []limit.Request, decisions []*limit.Decision) (expired []int, err error) {
-	defer func() {
-		if err != nil {
-			for _, d := range decisions {
-				d.Reset()
-			}
-		}
-	}()
-	_, rest, err := msgp.ReadArrayHeaderBytes(text)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errReply, err)
-	}
-	r := reply{rest: rest}
-	r.next() // Redis's time
-	for i := range requests {
-		d := decisions[i]
-		d.Verdicts = d.Verdicts[:0]
-		switch code := r.next(); code {
-		case codeExpired:
-			expired = append(expired, i)
-		case codeWrongType:
-			d.Tier, d.Err = limit.TierRedis, wrongType(requests[i].Charges)
-		case codeAllowed, codeDenied:
-			d.Tier = limit.TierRedis
-			for j := range requests[i].Charges {
-				d.Verdicts = append(d.Verdicts, limit.NewVerdict(&requests[i].Charges[j], r.next(), r.next(), r.next()))
-			}
-		default:
-			return nil, errReply
-		}
-	}
-	if r.err != nil {
-		return nil, fmt.Errorf("%w: %w", errReply, r.err)
-	}
-	return expired, nil
-}
-
-// wrongType says in which of the charges' keys something else lies: one of them, by a short hash of
-// each, since a key holds attributes' values.
-func wrongType(charges []limit.Charge) error {
-	var keys []string
-	for i := range charges {
-		keys = append(keys, charges[i].Limit.Name+" "+limit.KeyHash(charges[i].Key))
-	}
-	return fmt.Errorf("%w: one of the keys (limit and hash of the key) %s", limit.ErrWrongType, strings.Join(keys, ", "))
 }

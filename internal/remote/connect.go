@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tidegate/tidegate/lua"
 )
 
 // options turns off every default of the client that sends a command twice or waits for longer
@@ -64,12 +66,14 @@ func (s *Store) greet(ctx context.Context, conn *redis.Conn) error {
 	pipe := conn.Pipeline()
 	hello := pipe.Do(ctx, "HELLO")
 	now := pipe.Time(ctx)
-	pipe.ScriptLoad(ctx, s.text)
+	pipe.ScriptLoad(ctx, s.decider.text)
 	_, failed := pipe.Exec(ctx)
 	arrived := time.Now()
-	if err := checkVersion(hello); err != nil {
+	major, err := checkVersion(hello)
+	if err != nil {
 		return err
 	}
+	s.knowVersion(major)
 	if failed != nil && !isReply(failed) {
 		return failed
 	}
@@ -81,33 +85,53 @@ func (s *Store) greet(ctx context.Context, conn *redis.Conn) error {
 	return nil
 }
 
-// checkVersion refuses a server older than Redis 6.2. HELLO, which every user may send, came
-// with Redis 6. A reply that names no version, as some proxies give, passes.
-func checkVersion(hello *redis.Cmd) error {
+// allowOOM begins a script that may run when memory is short: what is given back frees memory, and
+// what must be settled would else be lost. Redis knows it since version 7.
+const allowOOM = "#!lua flags=allow-oom\n"
+
+// knowVersion chooses the script that settles by the server's major version; 0 is unknown.
+func (s *Store) knowVersion(major int) {
+	text := lua.Settle()
+	if major >= 7 {
+		text = allowOOM + text
+	}
+	if known := s.settler.Load(); known == nil || known.text != text {
+		settler := newScript(text)
+		s.settler.Store(&settler)
+	}
+}
+
+// checkVersion refuses a server older than Redis 6.2, and returns its major version. HELLO, which every
+// user may send, came with Redis 6. A reply that names no version, as some proxies give, passes as 0.
+func checkVersion(hello *redis.Cmd) (major int, err error) {
 	fields, err := hello.Slice()
 	if err != nil {
 		if isReply(err) && strings.Contains(strings.ToLower(err.Error()), "unknown command") {
-			return errTooOld
+			return 0, errTooOld
 		}
 		if isReply(err) && !errors.Is(err, redis.Nil) {
-			return err
+			return 0, err
 		}
-		return nil
+		return 0, nil
 	}
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i] != "version" {
 			continue
 		}
 		text, _ := fields[i+1].(string)
-		major, rest, _ := strings.Cut(text, ".")
+		number, rest, _ := strings.Cut(text, ".")
 		minor, _, _ := strings.Cut(rest, ".")
-		ma, errMajor := strconv.Atoi(major)
+		ma, errMajor := strconv.Atoi(number)
 		mi, errMinor := strconv.Atoi(minor)
-		if errMajor == nil && errMinor == nil && (ma < 6 || ma == 6 && mi < 2) {
-			return fmt.Errorf("%w (this one is %s)", errTooOld, text)
+		if errMajor != nil || errMinor != nil {
+			continue
+		}
+		major = ma
+		if ma < 6 || ma == 6 && mi < 2 {
+			return 0, fmt.Errorf("%w (this one is %s)", errTooOld, text)
 		}
 	}
-	return nil
+	return major, nil
 }
 
 // LogTo makes the Redis client, which logs by itself and for the whole process, log to logger at

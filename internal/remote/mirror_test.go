@@ -86,7 +86,7 @@ func mirrorRules(t testing.TB, rate limit.Rate, burst int64) (rules *limit.Rules
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &limit.Limit{Name: "l", Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit, Key: []string{"user"}, Settings: limit.Settings{Bucket: bucket}}
+	l := &limit.Limit{Name: "l", Unit: limit.RequestsUnit, Key: []string{"user"}, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
 	if rules, err = limit.NewRules("rl", nil, []*limit.Limit{l}, nil); err != nil {
 		t.Fatal(err)
 	}

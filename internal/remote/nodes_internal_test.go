@@ -19,7 +19,7 @@ func TestNodesFallOnlyWhenThisOneIsSteady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &limit.Limit{Name: "shared", Algorithm: limit.TokenBucketAlgorithm, Settings: limit.Settings{Bucket: bucket}}
+	l := &limit.Limit{Name: "shared", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
 	limits := []*limit.Limit{l}
 	if _, err := limit.NewRules("rl", nil, limits, nil); err != nil {
 		t.Fatal(err)

@@ -39,8 +39,8 @@ type Config struct {
 type Store struct {
 	client  *redis.Client
 	cfg     Config
-	text    string // of the script
-	hash    string // by which Redis knows it
+	decider script
+	settler atomic.Pointer[script] // as the server's version has it
 	clock   clock
 	secret  secret
 	health  health
@@ -56,8 +56,11 @@ type Store struct {
 
 // New returns a Store. It is an error when a metric is already registered.
 func New(cfg Config) (*Store, error) {
-	text := lua.Decide()
-	s := &Store{cfg: cfg, text: text, hash: redis.NewScript(text).Hash(), beat: redis.NewScript(lua.Heartbeat()), node: rand.Text(), turns: make(chan struct{}, connections)}
+	s := &Store{
+		cfg: cfg, decider: newScript(lua.Decide()), beat: redis.NewScript(lua.Heartbeat()), node: rand.Text(),
+		turns: make(chan struct{}, connections),
+	}
+	s.knowVersion(0)
 	s.calls.New = func() any { return new(call) }
 	s.secret.init(cfg.Secret)
 	m, err := newMetrics(cfg.Registry, s.clock.skew)
@@ -102,21 +105,21 @@ func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions 
 	return nil
 }
 
-// decide makes one call, and further ones for the requests that had expired by Redis's clock
-// although they have not by ours: its reply has set the clock right.
+// decide makes one call, and further ones for the requests that the script left alone although they
+// are not late by our clock: its reply has set the clock right.
 func (s *Store) decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
 	ctx, cancel := context.WithDeadline(ctx, s.latest(requests))
 	defer cancel()
 	for {
-		expired, err := s.call(ctx, requests, decisions)
-		if err != nil || len(expired) == 0 {
+		alone, err := s.call(ctx, requests, decisions)
+		if err != nil || len(alone.expired)+len(alone.outside) == 0 {
 			return err
 		}
-		s.metrics.expired.Add(float64(len(expired)))
+		s.metrics.expired.Add(float64(len(alone.expired)))
 		var again []limit.Request
 		var answers []*limit.Decision
-		for _, i := range expired {
-			if time.Now().Before(requests[i].Deadline) {
+		for _, i := range append(alone.expired, alone.outside...) {
+			if d := requests[i].Deadline; d.IsZero() || time.Now().Before(d) {
 				again, answers = append(again, requests[i]), append(answers, decisions[i])
 			} else {
 				decisions[i].Err = &limit.StoreError{Failure: limit.FailureTimeout, Err: context.DeadlineExceeded}
@@ -142,27 +145,75 @@ func (s *Store) latest(requests []limit.Request) time.Time {
 	return last
 }
 
-// call makes one call of the script.
-func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) ([]int, error) {
+// call makes one call of the script that decides.
+func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) (left, error) {
+	text, charging, err := s.exchange(ctx, &s.decider, len(requests), func(c *call) { c.pack(0, requests, s.clock.at) })
+	if err != nil {
+		return left{}, err
+	}
+	alone, err := unpack(text, requests, decisions)
+	if err != nil {
+		return left{}, s.failed(err, charging)
+	}
+	for _, d := range decisions {
+		if errors.Is(d.Err, limit.ErrWrongType) {
+			s.metrics.errors.WithLabelValues(string(limit.FailureWrongType)).Inc()
+		}
+	}
+	return alone, nil
+}
+
+// Settle does what the settlement says with the charges of its ticket, in one atomic step. Doing it
+// again changes nothing. It is limit.ErrExpired when the ticket or, for Renew, a slot has expired, a
+// limit.InvalidError when a debt could never be paid, and a limit.StoreError when there is no answer:
+// then it may or may not be done.
+func (s *Store) Settle(ctx context.Context, settlement *limit.Settlement) (limit.Settled, error) {
+	ctx, cancel := context.WithDeadline(ctx, settlement.Deadline)
+	defer cancel()
+	for {
+		text, charging, err := s.exchange(ctx, s.settler.Load(), 1, func(c *call) { c.packSettlement(0, settlement, s.clock.at) })
+		if err != nil {
+			return limit.Settled{}, err
+		}
+		answer, again, err := unpackSettled(text, settlement)
+		switch {
+		case errors.Is(err, errReply):
+			return limit.Settled{}, s.failed(err, charging)
+		case errors.Is(err, limit.ErrWrongType):
+			s.metrics.errors.WithLabelValues(string(limit.FailureWrongType)).Inc()
+			return limit.Settled{}, err
+		case err != nil || again == 0:
+			return answer, err
+		case again == codeExpired:
+			s.metrics.expired.Inc()
+		}
+		if err := ctx.Err(); err != nil {
+			return limit.Settled{}, &limit.StoreError{Failure: limit.FailureTimeout, Err: err}
+		}
+	}
+}
+
+// exchange sends one call of a script for so many requests, and returns its reply. charging says
+// that it may have charged something, so that without a reply that makes sense it is in doubt.
+func (s *Store) exchange(ctx context.Context, script *script, requests int, pack func(*call)) (text string, charging bool, err error) {
 	start := time.Now()
 	if !s.clock.known() {
 		// The first connection reads Redis's time, without which no deadline can be given.
 		err := s.outlive(ctx, func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
 		if err != nil {
-			return nil, s.failed(s.blame(err, start, false), false)
+			return "", false, s.failed(s.blame(err, start, false), false)
 		}
 	}
 	c := s.calls.Get().(*call)
-	c.pack(0, requests, s.clock.at)
-	charging := c.charging
-	var text string
+	pack(c)
+	charging = c.charging
 	var passage passage
 	start = time.Now()
-	err := s.outlive(ctx, func(ctx context.Context) (err error) {
+	err = s.outlive(ctx, func(ctx context.Context) (err error) {
 		defer s.calls.Put(c)
-		text, err = s.run(ctx, c, &passage)
-		if now, ok := timeOf([]byte(text)); err == nil && ok {
-			s.clock.set(now, time.Now()) // also when nobody waits any more
+		text, err = s.run(ctx, script, c, &passage)
+		if r := readReply(text); err == nil && r.err == nil {
+			s.clock.set(r.now, time.Now()) // also when nobody waits any more
 		}
 		return err
 	})
@@ -171,23 +222,14 @@ func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []
 	if left {
 		s.metrics.calls.Inc()
 		s.metrics.duration.Observe(arrived.Sub(start).Seconds())
-		s.metrics.batch.Observe(float64(len(requests)))
+		s.metrics.batch.Observe(float64(requests))
 	}
 	if err != nil {
 		deadline, _ := ctx.Deadline()
 		inTime := passage.sentBy(deadline.Add(-s.cfg.Timeout / 2))
-		return nil, s.failed(s.blame(err, start, inTime), left && charging)
+		return "", false, s.failed(s.blame(err, start, inTime), left && charging)
 	}
-	expired, err := unpack([]byte(text), requests, decisions)
-	if err != nil {
-		return nil, s.failed(err, charging)
-	}
-	for _, d := range decisions {
-		if d.Err != nil {
-			s.metrics.errors.WithLabelValues(string(limit.FailureWrongType)).Inc()
-		}
-	}
-	return expired, nil
+	return text, charging, nil
 }
 
 // blame returns why a call that began at start got no answer: err, unless it only waited too long

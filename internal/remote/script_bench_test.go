@@ -32,7 +32,7 @@ func benchServerTime(b *testing.B, server *redistest.Server, state limit.StateFo
 	if err != nil {
 		b.Fatal(err)
 	}
-	l := &limit.Limit{Name: "l", Algorithm: limit.TokenBucketAlgorithm, State: state, Settings: limit.Settings{Bucket: bucket}}
+	l := &limit.Limit{Name: "l", State: state, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
 	requests := make([]limit.Request, keys)
 	decisions := make([]*limit.Decision, keys)
 	for i := range requests {

@@ -45,12 +45,17 @@ func (s *Store) outlive(ctx context.Context, call func(context.Context) error) e
 	}
 }
 
-// run sends the script once, by its hash. A server that does not know it has run nothing, and
-// gets its text.
-func (s *Store) run(ctx context.Context, c *call, p *passage) (string, error) {
-	text, err := s.send(ctx, "EVALSHA", s.hash, c, p)
+// script is a script, and the hash by which Redis knows it.
+type script struct{ text, hash string }
+
+func newScript(text string) script { return script{text, redis.NewScript(text).Hash()} }
+
+// run sends a script once, by its hash. A server that does not know it has run nothing, and gets its
+// text.
+func (s *Store) run(ctx context.Context, script *script, c *call, p *passage) (string, error) {
+	text, err := s.send(ctx, "EVALSHA", script.hash, c, p)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		text, err = s.send(ctx, "EVAL", s.text, c, p)
+		text, err = s.send(ctx, "EVAL", script.text, c, p)
 	}
 	return text, err
 }

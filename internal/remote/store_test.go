@@ -52,8 +52,8 @@ func hourly(name string, burst int64, state limit.StateForm) *limit.Limit {
 		panic(err) // a bug of the test
 	}
 	return &limit.Limit{
-		Name: name, Algorithm: limit.TokenBucketAlgorithm, State: state, Unit: limit.RequestsUnit,
-		Settings: limit.Settings{Bucket: bucket},
+		Name: name, State: state, Unit: limit.RequestsUnit,
+		Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket},
 	}
 }
 

@@ -60,7 +60,7 @@ func newWorld(t *testing.T, conn *redistest.Conn, seed uint64) *world {
 		rng: rand.New(rand.NewPCG(seed, 7)), now: 1_780_000_000_000_000, dies: map[string]int64{},
 	}
 	for i := range 4 {
-		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Algorithm: limit.TokenBucketAlgorithm, Unit: limit.RequestsUnit}
+		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Unit: limit.RequestsUnit}
 		l.State = limit.StateForm(w.rng.IntN(2))
 		l.Shadow = w.rng.IntN(4) == 0
 		w.limits = append(w.limits, l)
@@ -102,7 +102,7 @@ func (w *world) change(l *limit.Limit) {
 			bucket, err = limit.NewTokenBucket(rate.Rate, burst, initial)
 		}
 		if err == nil {
-			l.Settings.Bucket = bucket
+			l.Settings = limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}
 			return
 		}
 	}
@@ -200,10 +200,10 @@ func (w *world) ask(requests []limit.Request) []*limit.Decision {
 	for i := range decisions {
 		decisions[i] = new(limit.Decision)
 	}
-	now, _ := timeOf([]byte(text))
-	expired, err := unpack([]byte(text), requests, decisions)
-	if err != nil || len(expired) > 0 || now != w.now {
-		w.t.Fatalf("unpack: now %d, expired %v, error %v", now, expired, err)
+	now := readReply(text).now
+	alone, err := unpack(text, requests, decisions)
+	if err != nil || len(alone.expired)+len(alone.outside) > 0 || now != w.now {
+		w.t.Fatalf("unpack: now %d, left alone %v, error %v", now, alone, err)
 	}
 	return decisions
 }

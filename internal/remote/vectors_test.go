@@ -2,8 +2,10 @@ package remote
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -26,14 +28,15 @@ func (w *world) plant(key string, form limit.StateForm, s limit.BucketState) {
 
 // replay runs one trace through the script, over a state of the given form.
 func (w *world) replay(trace vectors.Trace, form limit.StateForm) {
-	l := &limit.Limit{Name: "vector", Algorithm: limit.TokenBucketAlgorithm, State: form, Unit: limit.RequestsUnit}
+	l := &limit.Limit{Name: "vector", State: form, Unit: limit.RequestsUnit}
 	key := "rl:{vector:" + form.String() + "}"
 	w.do("DEL", key)
 	delete(w.dies, key)
 	plant := func(s limit.BucketState) { w.plant(key, form, s) }
-	trace.Replay(w.t, l, plant, func(now int64, settings *limit.Settings, cost int64) limit.Verdict {
+	trace.Replay(w.t, l, plant, func(now int64, settings *limit.Settings, maxWait time.Duration, cost int64) limit.Verdict {
 		w.now = now
-		return w.ask([]limit.Request{{Charges: []limit.Charge{{Limit: l, Settings: settings, Key: key, Cost: cost}}}})[0].Verdicts[0]
+		charge := limit.Charge{Limit: l, Settings: settings, Key: key, Cost: cost}
+		return w.ask([]limit.Request{{Charges: []limit.Charge{charge}, MaxWait: maxWait}})[0].Verdicts[0]
 	})
 }
 
@@ -46,16 +49,19 @@ func TestScriptVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	traces := vectors.Read(t, "../limit/testdata/token_bucket.json")
-	for _, form := range []limit.StateForm{limit.HashState, limit.StringState} {
-		t.Run(form.String(), func(t *testing.T) {
-			w := newWorld(t, conn, 1)
-			for _, trace := range traces {
-				t.Run(trace.Name, func(t *testing.T) {
+	files, err := filepath.Glob("../limit/testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	w := newWorld(t, conn, 1)
+	for _, file := range files {
+		for _, form := range []limit.StateForm{limit.HashState, limit.StringState} {
+			for _, trace := range vectors.Read(t, file) {
+				t.Run(fmt.Sprint(filepath.Base(file), "/", form, "/", trace.Name), func(t *testing.T) {
 					w.t = t
 					w.replay(trace, form)
 				})
 			}
-		})
+		}
 	}
 }

@@ -1,0 +1,157 @@
+package limiter
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// prepare says what the store is asked of the question besides its charges. The charges are resolved.
+func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time.Time) {
+	q.asks = limit.Request{Deadline: deadline, MaxWait: query.MaxWait, List: query.Peek}
+	q.direct = query.MaxWait > 0 || query.RequestID != ""
+	q.ticket = query.Ticket
+	q.asks.Life = rules.TicketTTL
+	for i := range q.charges {
+		if c := &q.charges[i]; c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0 {
+			q.ticket = true
+			q.asks.Life = max(q.asks.Life, ttlOf(c))
+		}
+	}
+	if query.RequestID != "" && len(q.charges) > 0 {
+		q.asks.Grant, q.asks.GrantTTL = q.policy.GrantKey(query, q.charges), rules.RequestIDTTL
+	}
+	if q.ticket || q.asks.Grant != "" || q.asks.MaxWait > 0 {
+		q.asks.ID = rand.Text()
+	}
+}
+
+func ttlOf(slot *limit.Charge) time.Duration {
+	return time.Duration(slot.Settings.Slots.TTL) * time.Microsecond
+}
+
+// ticketOf returns what was charged for an allowed question: what the store's verdicts say of the
+// charges that it was asked about. A question that no limit applies to has charged nothing.
+func (l *Limiter) ticketOf(q *question, verdicts []limit.Verdict, arrival time.Time) *limit.Ticket {
+	d := q.decision
+	t := &limit.Ticket{ID: d.ID, At: d.At, Expires: d.Expires, Policy: q.policy.Name}
+	if d.ID == "" {
+		t.ID, t.At = q.asks.ID, arrival.UnixMicro()
+		t.Expires = t.At + q.asks.Life.Microseconds()
+	}
+	for i := range verdicts {
+		if v := &verdicts[i]; v.Allowed && v.Known {
+			t.Charges = append(t.Charges, q.asks.Charges[i])
+			t.Marks = append(t.Marks, v.Mark)
+		}
+	}
+	if len(t.Charges) > 0 && (d.Degraded || d.Tier == limit.TierEmbedded) {
+		t.Home = l.home
+	}
+	return t
+}
+
+// hold waits until what the only question has charged has drained from its leaky buckets. When ctx
+// ends before, because the caller is gone or this process is about to go, the charges are given back
+// if nothing was charged after them, but not those of a request_id, which may be asked again.
+func (l *Limiter) hold(ctx context.Context, s *scratch) {
+	q := &s.questions[0]
+	d := q.decision
+	if d.Err != nil || q.asks.MaxWait == 0 {
+		return
+	}
+	d.Conclude()
+	wait := d.Hold() - d.Age
+	if wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return
+	case <-ctx.Done():
+	}
+	if q.asks.Grant == "" {
+		settlement := &limit.Settlement{Act: limit.GiveBack, Ticket: l.ticketOf(q, d.Verdicts, time.Now())}
+		if _, err := l.settle(context.WithoutCancel(ctx), time.Now(), settlement); err != nil {
+			d.Err = err
+			return
+		}
+	}
+	d.Err = &limit.StoreError{Failure: limit.FailureCanceled, Err: ctx.Err()}
+}
+
+// Settlement is how a client settles a ticket.
+type Settlement struct {
+	Ticket    string
+	Costs     []limit.UnitCost // what was used in the end; a unit that is not named stays as charged
+	Amount    int64            // the same without a unit, when HasAmount: of the single limit, in a policy requests
+	HasAmount bool
+}
+
+// Finish settles a ticket: it charges or gives back the difference to what was charged, and frees the
+// slots. Done is false when it had been finished before. The error is a limit.InvalidError when the
+// question is at fault, limit.ErrForged, limit.ErrExpired, limit.ErrWrongType, or limit.ErrUnavailable
+// when the store gave no answer: then asking again is safe.
+func (l *Limiter) Finish(ctx context.Context, arrival time.Time, s *Settlement) (limit.Settled, error) {
+	t, err := l.open(s.Ticket)
+	if err != nil {
+		return limit.Settled{}, err
+	}
+	actual, err := t.Actual(s.Costs, s.Amount, s.HasAmount)
+	if err != nil {
+		return limit.Settled{}, err
+	}
+	return l.settle(ctx, arrival, &limit.Settlement{Act: limit.Finish, Ticket: t, Actual: actual})
+}
+
+// Renew lets the slots of a ticket last for another ttl, and returns the ticket with its new expiry.
+// The errors are those of Finish; limit.ErrExpired too when the ticket was finished.
+func (l *Limiter) Renew(ctx context.Context, arrival time.Time, ticket string) (string, error) {
+	t, err := l.open(ticket)
+	if err != nil {
+		return "", err
+	}
+	answer, err := l.settle(ctx, arrival, &limit.Settlement{Act: limit.Renew, Ticket: t})
+	if err != nil {
+		return "", err
+	}
+	life := l.Rules().TicketTTL
+	for i := range t.Charges {
+		if c := &t.Charges[i]; c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0 {
+			life = max(life, ttlOf(c))
+		}
+	}
+	t.Expires = max(t.Expires, answer.At+life.Microseconds())
+	return t.Seal(l.secret()), nil
+}
+
+// open opens a ticket of this process or of the shared store.
+func (l *Limiter) open(text string) (*limit.Ticket, error) {
+	return limit.OpenTicket(text, []limit.Secret{l.secret(), l.former()}, l.home, l.Rules().Zone)
+}
+
+// settle asks the store. Nothing is denied from what is known here while tokens are on their way back.
+func (l *Limiter) settle(ctx context.Context, arrival time.Time, s *limit.Settlement) (limit.Settled, error) {
+	charges := s.Ticket.Charges
+	if len(charges) == 0 {
+		return limit.Settled{Done: true}, nil
+	}
+	s.Deadline = arrival.Add(l.timeout)
+	shared := l.tier != nil && s.Ticket.Home == 0
+	if shared {
+		for i := range charges {
+			l.tier.BeginCredit(charges[i].Key)
+		}
+	}
+	answer, err := l.store.Settle(ctx, s)
+	if shared {
+		for i := range charges {
+			l.tier.EndCredit(time.Now(), charges[i].Key)
+		}
+	}
+	return answer, err
+}

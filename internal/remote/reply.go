@@ -1,0 +1,183 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// errReply means that the script answered something that it never does.
+var errReply = errors.New("remote: the script's reply makes no sense")
+
+// reply reads a script's reply, a msgpack array.
+type reply struct {
+	rest []byte
+	now  int64 // Redis's time, in µs
+	err  error
+}
+
+// readReply begins to read a reply.
+func readReply(text string) reply {
+	var r reply
+	if _, r.rest, r.err = msgp.ReadArrayHeaderBytes([]byte(text)); r.err == nil {
+		r.now = r.next()
+	}
+	return r
+}
+
+func (r *reply) next() int64 {
+	if r.err != nil {
+		return 0
+	}
+	var n int64
+	n, r.rest, r.err = msgp.ReadInt64Bytes(r.rest)
+	return n
+}
+
+// text reads a string, which a script may have packed as one or as binary.
+func (r *reply) text() string {
+	if r.err != nil {
+		return ""
+	}
+	var text []byte
+	text, r.rest, r.err = msgp.ReadStringZC(r.rest)
+	return string(text)
+}
+
+func (r *reply) failed() error {
+	if r.err != nil {
+		return fmt.Errorf("%w: %w", errReply, r.err)
+	}
+	return nil
+}
+
+// left lists the requests of a call that the script left alone, by their place: nothing was charged
+// for them, and they get no Tier.
+type left struct {
+	expired []int // past their deadline
+	outside []int // now is outside the calendar periods that came along
+}
+
+// unpack reads the answers to requests into decisions, which get a Tier. After an error no decision
+// has one.
+func unpack(text string, requests []limit.Request, decisions []*limit.Decision) (left, error) {
+	var alone left
+	r := readReply(text)
+	for i := range requests {
+		d := decisions[i]
+		d.Verdicts = d.Verdicts[:0]
+		switch code := r.next(); code {
+		case codeExpired:
+			alone.expired = append(alone.expired, i)
+		case codeOutside:
+			alone.outside = append(alone.outside, i)
+		case codeWrongType:
+			d.Tier, d.Err = limit.TierRedis, wrongType(requests[i].Charges)
+		case codeRepeated:
+			granted := readReply(r.text())
+			d.Tier, d.At = limit.TierRedis, granted.now
+			d.Age = time.Duration(r.now-granted.now) * time.Microsecond
+			granted.repeated(&requests[i], d)
+			if r.err == nil {
+				r.err = granted.err
+			}
+		case codeAllowed, codeDenied:
+			d.Tier, d.At = limit.TierRedis, r.now
+			d.ID, d.Expires = requests[i].ID, r.now+requests[i].Life.Microseconds()
+			r.verdicts(&requests[i], d)
+		default:
+			r.err = errReply
+		}
+	}
+	if err := r.failed(); err != nil {
+		for _, d := range decisions {
+			d.Reset()
+		}
+		return left{}, err
+	}
+	return alone, nil
+}
+
+// verdicts reads what the script says of each charge.
+func (r *reply) verdicts(q *limit.Request, d *limit.Decision) {
+	for i := range q.Charges {
+		v := limit.NewVerdict(&q.Charges[i], q.MaxWait, r.next(), r.next(), r.next())
+		if q.ID != "" {
+			v.Mark = r.next()
+		}
+		d.Verdicts = append(d.Verdicts, v)
+		if q.List {
+			d.Lists = append(d.Lists, r.listed())
+		}
+	}
+}
+
+func (r *reply) listed() []limit.Listed {
+	var all []limit.Listed
+	for n := r.next(); n > 0 && r.err == nil; n-- {
+		all = append(all, limit.Listed{Cost: r.next(), Age: r.next(), Due: r.next()})
+	}
+	return all
+}
+
+// repeated reads a grant that was remembered. The same question cost as much.
+func (r *reply) repeated(q *limit.Request, d *limit.Decision) {
+	d.Expires = r.next()
+	d.ID = r.text()
+	same := r.next() == int64(len(q.Charges))
+	for i := 0; same && i < len(q.Charges); i++ {
+		same = r.next() == q.Charges[i].Cost
+	}
+	if !same {
+		d.Err = limit.OtherCost()
+		return
+	}
+	r.verdicts(&limit.Request{Charges: q.Charges, MaxWait: q.MaxWait, ID: d.ID}, d)
+}
+
+// unpackSettled reads the answer to a settlement. again says that the script left it alone, as it
+// does a request that is expired or outside.
+func unpackSettled(text string, s *limit.Settlement) (answer limit.Settled, again int64, err error) {
+	r := readReply(text)
+	answer.At = r.now
+	switch code := r.next(); code {
+	case codeAllowed, codeDenied:
+		answer.Done = code == codeAllowed
+		for i := range s.Ticket.Charges {
+			answer.Verdicts = append(answer.Verdicts, limit.NewVerdict(&s.Ticket.Charges[i], 0, 0, r.next(), r.next()))
+		}
+	case codeExpired, codeOutside:
+		again = code
+	case codeWrongType:
+		err = wrongType(s.Ticket.Charges)
+	case codeGone:
+		err = limit.ErrExpired
+	case codeTooDeep:
+		if i := r.next(); i >= 1 && i <= int64(len(s.Ticket.Charges)) {
+			err = s.TooDeep(int(i - 1))
+		} else {
+			r.err = errReply
+		}
+	default:
+		r.err = errReply
+	}
+	if r.err != nil {
+		return limit.Settled{}, 0, r.failed()
+	}
+	return answer, again, err
+}
+
+// wrongType says in which of the charges' keys something else lies: one of them, by a short hash of
+// each, since a key holds attributes' values.
+func wrongType(charges []limit.Charge) error {
+	var keys []string
+	for i := range charges {
+		keys = append(keys, charges[i].Limit.Name+" "+limit.KeyHash(charges[i].Key))
+	}
+	return fmt.Errorf("%w: one of the keys (limit and hash of the key) %s", limit.ErrWrongType, strings.Join(keys, ", "))
+}
