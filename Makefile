@@ -16,7 +16,7 @@ GOFMT = "$$(go env GOROOT)/bin/gofmt"
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-all chaos lint fuzz cover docker clean test-deps
+.PHONY: help run build test test-all chaos lint fuzz plots cover docker clean test-deps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,9 @@ lint: ## Check format, vet, staticcheck, import directions, Lua and shell syntax
 
 fuzz: ## Run every fuzz target for FUZZTIME (default 2m) each, up to the first finding
 	@scripts/fuzz $(FUZZTIME)
+
+plots: ## Draw the figures of docs/choosing.md again
+	go run ./docs/plots
 
 cover: test-deps ## Report how much of the code the short tests run, in cover.out too
 	go test -short -timeout 9m -coverpkg=./... -coverprofile=cover.out ./...

@@ -3,7 +3,7 @@
 --
 -- KEYS: the distinct state keys. ARGV[1]: one msgpack array:
 --   now              µs since 1970; 0 means Redis TIME (only tests give another)
---   settings         how many, then for each: how many numbers, and those numbers
+--   settings         an array of arrays of numbers
 --   for each key     algorithm number × 2, plus 1 for the String form
 --   requests         how many, then each; see the script
 
@@ -17,40 +17,31 @@ if now == 0 then
   now = t[1] * 1000000 + t[2]
 end
 
-local settings = {}
-for i = 1, args[2] do
-  local set, numbers = {}, args[pos]
-  for j = 1, numbers do set[j] = args[pos + j] end
-  settings[i] = set
-  pos = pos + 1 + numbers
-end
+local settings = args[2]
 
 -- A state is {key, algorithm, packed, text, waits, …}: the rest is the algorithm's. broken: the key
 -- holds something that is no state. saved: it must be written. waits: it is a leaky bucket's.
 local states, made = {}, {}
-local packed, keys = {}, {}
+local packed, keys
 for i = 1, #KEYS do
   local kind = args[pos]
   pos = pos + 1
   local a = made[kind]
   if not a then
-    a = makers[floor(kind / 2)]()
+    a = make(floor(kind / 2))
     made[kind] = a
   end
   local s = {key = KEYS[i], algorithm = a, packed = kind % 2 == 1, waits = kind == 4 or kind == 5}
   states[i] = s
-  if s.packed then packed[#packed + 1], keys[#keys + 1] = s, KEYS[i] end
+  if s.packed then
+    packed, keys = packed or {}, keys or {}
+    packed[#packed + 1], keys[#keys + 1] = s, KEYS[i]
+  end
 end
-if #packed > 0 then
+if packed then
   local texts = call('MGET', unpack(keys))
   for i = 1, #packed do packed[i].text = texts[i] end
 end
 for i = 1, #states do states[i].algorithm.load(states[i], now) end
 
 local out, n = {now}, 1
-
-local function saveAll()
-  for i = 1, #states do
-    if states[i].saved then states[i].algorithm.save(states[i], now) end
-  end
-end

@@ -1,5 +1,6 @@
 -- decide.lua: decides a batch of requests in one atomic step. It stands behind state.lua, batch.lua
--- and a table `makers`: algorithm number → function that returns the algorithm of its .lua file.
+-- and `make`, which returns the algorithm of a number from its .lua file. Most calls are of one request:
+-- what they do not need is not made, functions included.
 --
 -- KEYS and what ARGV[1] begins with: see batch.lua. Then for each request:
 --     deadline       µs since 1970; a request that is past it is left alone; 0 means none
@@ -19,7 +20,7 @@
 --   2     past its deadline
 --   3     a key holds something else
 --   4     granted before, then a string: a msgpack array of now at that time, until when a ticket may
---         be settled, id, charges, each charge's cost, and then what was replied for each charge
+--         be settled, id, hold, flags, charges, each charge's cost, and then what was replied for each charge
 --   5     now is outside the calendar periods that came along
 --
 -- A request passes when every charge that is not a shadow passes; then all that pass are charged.
@@ -27,62 +28,6 @@
 -- each is written at most once, so an error leaves nothing half done.
 
 local waits = {}
-
--- meet asks each charge how long it must wait, in waits, and returns the request's code.
-local function meet(first, last, hold)
-  local code = 1
-  for c = first, last, 4 do
-    local s = states[args[c]]
-    if s.broken then return 3 end
-    local wait = s.algorithm.decide(s, settings[args[c + 1]], now, args[c + 2])
-    if s.broken then return 3 end
-    if wait == OUTSIDE then return 5 end
-    if wait > 0 and wait <= hold and s.waits then
-      waits[c] = wait
-    elseif wait ~= 0 then
-      waits[c] = wait
-      if args[c + 3] == 0 then code = 0 end
-    else
-      waits[c] = 0
-    end
-  end
-  return code
-end
-
--- conclude charges what is to be charged, and reports each charge.
-local function conclude(first, last, code, hold, flags, id)
-  for c = first, last, 4 do
-    local s, set, cost, wait = states[args[c]], settings[args[c + 1]], args[c + 2], waits[c]
-    local a = s.algorithm
-    if code == 0 or wait < 0 or wait > 0 and not (s.waits and wait <= hold) then cost = 0 end
-    if cost > 0 or s.moved then
-      a.charge(s, set, now, cost, id)
-      s.saved = true
-    end
-    out[n + 1], out[n + 2], out[n + 3] = wait, a.report(s, set, now)
-    n = n + 3
-    if flags % 2 == 1 then
-      n = n + 1
-      out[n] = cost > 0 and a.mark(s, set, now) or 0
-    end
-    if flags >= 2 then
-      local listed = a.list and a.list(s, set, now) or {}
-      n = n + 1
-      out[n] = #listed / 3
-      for i = 1, #listed do out[n + i] = listed[i] end
-      n = n + #listed
-    end
-  end
-end
-
--- remember makes what was replied from out[from] on the text of the note.
-local function remember(note, ttl, first, last, from, life, id)
-  local grant = {now, now + life, id, (last - first) / 4 + 1}
-  for c = first, last, 4 do grant[#grant + 1] = args[c + 2] end
-  for i = from, n do grant[#grant + 1] = out[i] end
-  note.text, note.ttl, note.saved = cmsgpack.pack(grant), ttl, true
-end
-
 local requests = args[pos]
 pos = pos + 1
 for _ = 1, requests do
@@ -94,24 +39,68 @@ for _ = 1, requests do
   local first = pos + 3
   local last = first + 4 * args[pos + 2] - 4
   pos = last + 4
+  local code = 1
+  if deadline > 0 and now > deadline then
+    code = 2
+  elseif note > 0 and states[note].broken then
+    code = 3
+  elseif note > 0 and states[note].text then
+    code = 4
+  else
+    for c = first, last, 4 do
+      local s = states[args[c]]
+      local wait = s.broken or s.algorithm.decide(s, settings[args[c + 1]], now, args[c + 2])
+      if s.broken then
+        code = 3
+        break
+      elseif wait == OUTSIDE then
+        code = 5
+        break
+      end
+      waits[c] = wait
+      if wait ~= 0 and args[c + 3] == 0 and not (s.waits and wait > 0 and wait <= hold) then code = 0 end
+    end
+  end
   n = n + 1
   local at = n
-  if deadline > 0 and now > deadline then
-    out[at] = 2
-  elseif note > 0 and states[note].broken then
-    out[at] = 3
-  elseif note > 0 and states[note].text then
-    out[at], out[at + 1] = 4, states[note].text
+  out[at] = code
+  if code == 4 then
     n = n + 1
-  else
-    local code = meet(first, last, hold)
-    out[at] = code
-    if code < 2 then
-      conclude(first, last, code, hold, flags, id)
-      if code == 1 and note > 0 then remember(states[note], ttl, first, last, at + 1, life, id) end
+    out[n] = states[note].text
+  elseif code < 2 then
+    for c = first, last, 4 do
+      local s, set, cost, wait = states[args[c]], settings[args[c + 1]], args[c + 2], waits[c]
+      local a = s.algorithm
+      if code == 0 or wait ~= 0 and not (s.waits and wait > 0 and wait <= hold) then cost = 0 end
+      if cost > 0 or s.moved then
+        a.charge(s, set, now, cost, id)
+        s.saved = true
+      end
+      out[n + 1], out[n + 2], out[n + 3] = wait, a.report(s, set, now)
+      n = n + 3
+      if flags % 2 == 1 then
+        n = n + 1
+        out[n] = cost > 0 and a.mark(s, set, now) or 0
+      end
+      if flags >= 2 then
+        local listed = a.list and a.list(s, set, now) or {}
+        n = n + 1
+        out[n] = #listed / 3
+        for i = 1, #listed do out[n + i] = listed[i] end
+        n = n + #listed
+      end
     end
+  end
+  if code == 1 and note > 0 then
+    local grant = {now, now + life, id, hold, flags, (last - first) / 4 + 1}
+    for c = first, last, 4 do grant[#grant + 1] = args[c + 2] end
+    for i = at + 1, n do grant[#grant + 1] = out[i] end
+    local s = states[note]
+    s.text, s.ttl, s.saved = cmsgpack.pack(grant), ttl, true
   end
 end
 
-saveAll()
+for i = 1, #states do
+  if states[i].saved then states[i].algorithm.save(states[i], now) end
+end
 return cmsgpack.pack(out)

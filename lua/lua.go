@@ -37,10 +37,12 @@ func Heartbeat() string { return text("heartbeat") }
 func assemble(script string) string {
 	var b strings.Builder
 	b.WriteString(text("state"))
-	b.WriteString("\nlocal makers = {}\n")
+	fmt.Fprintf(&b, "\nlocal function logs()\n%s\nend\n", text("log"))
+	b.WriteString("\nlocal function make(number)\n")
 	for number, name := range algorithms {
-		fmt.Fprintf(&b, "makers[%d] = function()\n%s\nend\n", number, text(name))
+		fmt.Fprintf(&b, "if number == %d then\n%s\nend\n", number, text(name))
 	}
+	b.WriteString("end\n")
 	b.WriteString(text("batch"))
 	b.WriteString(text(script))
 	return b.String()

@@ -29,12 +29,11 @@ local function pay(c)
   local a = s.algorithm
   if act ~= 2 then
     local result = a.settle(s, set, now, charged, actual, mark, id)
-    if s.broken then return 3 end
     if result == OUTSIDE then return 5 end
     return result and 1 or 7
   end
-  if a.renew and charged > 0 then return a.renew(s, set, now, id) and 1 or s.broken and 3 or 6 end
-  return a.decide(s, set, now, 0) == OUTSIDE and 5 or s.broken and 3 or 1
+  if a.renew and charged > 0 then return a.renew(s, set, now, id, mark) and 1 or 6 end
+  return a.decide(s, set, now, 0) == OUTSIDE and 5 or 1
 end
 
 -- isLast reports whether nothing was charged after the request in its leaky buckets: then they are
@@ -42,7 +41,7 @@ end
 local function isLast()
   for c = first, last, 5 do
     local s, set = states[args[c]], settings[args[c + 1]]
-    if s.waits and not s.broken then
+    if s.waits and args[c + 2] > 0 and not s.broken then
       s.algorithm.decide(s, set, now, 0)
       local _, reset = s.algorithm.report(s, set, now)
       if now + reset ~= args[c + 4] then return false end
@@ -58,14 +57,16 @@ local function settle()
   local code = (marker.text or act == 3 and not isLast()) and 0 or 1
   for c = first, last, 5 do
     local s, set = states[args[c]], settings[args[c + 1]]
+    local ended = 1
     if s.broken then return 3 end
     if code == 1 then
-      local ended = pay(c)
-      if ended == 7 then out[3] = (c - first) / 5 + 1 end
-      if ended ~= 1 then return ended end
+      ended = pay(c)
     elseif s.algorithm.decide(s, set, now, 0) == OUTSIDE then
-      return 5
+      ended = 5
     end
+    if s.broken then return 3 end
+    if ended == 7 then out[3] = (c - first) / 5 + 1 end
+    if ended ~= 1 then return ended end
   end
   return code
 end
@@ -80,7 +81,9 @@ if code < 2 then
   end
   if code == 1 then
     if act ~= 2 then marker.text, marker.ttl, marker.saved = '1', ceil((expires - now) / 1000), true end
-    saveAll()
+    for i = 1, #states do
+      if states[i].saved then states[i].algorithm.save(states[i], now) end
+    end
   end
 end
 return cmsgpack.pack(out)

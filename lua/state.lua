@@ -1,7 +1,7 @@
 -- state.lua: what the algorithms share to read a state: one of a few integers, as a Hash or packed into
 -- one String, or a sorted set.
 
-local call = redis.call
+local call, format, tonumber = redis.call, string.format, tonumber
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local MAX = 9007199254740992
 

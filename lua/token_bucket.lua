@@ -96,10 +96,7 @@ return {
 
   -- mark returns when the advanced s is full again, by which settle.lua knows whether something was
   -- charged after.
-  mark = function(s, set, now)
-    local _, reset = report(s, set)
-    return now + reset
-  end,
+  mark = function(s, set, now) return now + gain(set, set[4] - s.level, s.part) end,
 
   -- settle charges the difference to the bucket as it is now, or gives it back. Nothing can be given
   -- back to one that is as if unused.
@@ -124,9 +121,10 @@ return {
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
     if s.packed then
-      call('SET', s.key, string.format('%.0f %.0f %.0f %.0f %.0f', s.tokens, s.rem, s.at, s.til, s.micros), 'PX', ttl)
+      call('SET', s.key, format('%d %d %d %d %d', s.tokens, s.rem, s.at, s.til, s.micros), 'PX', ttl)
     else
-      call('HSET', s.key, 'tokens', s.tokens, 'rem', s.rem, 'at', s.at, 'til', s.til, 'micros', s.micros)
+      call('HSET', s.key, 'tokens', format('%d', s.tokens), 'rem', format('%d', s.rem),
+        'at', format('%d', s.at), 'til', format('%d', s.til), 'micros', format('%d', s.micros))
       call('PEXPIRE', s.key, ttl)
     end
   end,

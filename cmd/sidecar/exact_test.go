@@ -157,3 +157,75 @@ limits:
 		t.Errorf("admitted %d in %v, want 140 to %d", allowed, time.Since(start), most)
 	}
 }
+
+// everyAlgorithm is a limit of %[1]d for each algorithm, none of which gives anything back within
+// the test.
+const everyAlgorithm = `
+  - {name: token-bucket-%[1]d, algorithm: token_bucket, rate: 1/h, burst: %[1]d, key: [user]}
+  - {name: token-bucket-string-%[1]d, algorithm: token_bucket, rate: 1/h, burst: %[1]d, key: [user], state: string}
+  - {name: leaky-bucket-%[1]d, algorithm: leaky_bucket, rate: 1/h, burst: %[1]d, key: [user]}
+  - {name: leaky-bucket-log-%[1]d, algorithm: leaky_bucket_log, rate: 1/h, capacity: %[1]d, key: [user]}
+  - {name: sliding-window-log-%[1]d, algorithm: sliding_window_log, limit: %[1]d, window: 1h, key: [user]}
+  - {name: sliding-window-%[1]d, algorithm: sliding_window, limit: %[1]d, window: 1h, key: [user]}
+  - {name: sliding-window-string-%[1]d, algorithm: sliding_window, limit: %[1]d, window: 1h, key: [user], state: string}
+  - {name: fixed-window-%[1]d, algorithm: fixed_window, limit: %[1]d, window: 1h, key: [user]}
+  - {name: fixed-window-string-%[1]d, algorithm: fixed_window, limit: %[1]d, window: 1h, key: [user], state: string}
+  - {name: day-%[1]d, algorithm: fixed_window, limit: %[1]d, period: day, timezone: %[2]q, key: [user]}
+  - {name: concurrency-%[1]d, algorithm: concurrency, limit: %[1]d, ttl: 1h, key: [user]}
+`
+
+// TestEveryAlgorithmAdmitsExactly: 1,000 parallel requests through 3 sidecars admit exactly the limit,
+// on a key that nobody knows, none more on one that every sidecar knows to be used up, and exactly the
+// limit again once that is forgotten.
+func TestEveryAlgorithmAdmitsExactly(t *testing.T) {
+	server := redistest.Start(t)
+	sizes := []int{1, 2, 10}
+	config := "limits:"
+	for _, n := range sizes {
+		config += fmt.Sprintf(everyAlgorithm, n, noon())
+	}
+	f := newFleet(t, 3, server, config)
+	for _, line := range strings.Split(config, "\n")[1:] {
+		_, rest, found := strings.Cut(line, "name: ")
+		if !found {
+			continue
+		}
+		name, _, _ := strings.Cut(rest, ",")
+		var size int
+		if _, err := fmt.Sscan(name[strings.LastIndex(name, "-")+1:], &size); err != nil {
+			t.Fatal(err)
+		}
+		question := fmt.Sprintf(`{"limit": %q, "key": "u"}`, name)
+		if got := f.flood(1000, question); got != size {
+			t.Errorf("%s: admitted %d of 1,000", name, got)
+		}
+		if got := f.flood(300, question); got != 0 {
+			t.Errorf("%s, used up: admitted %d of 300", name, got)
+		}
+		f.forget(name, "u")
+	}
+	time.Sleep(1100 * time.Millisecond) // until no sidecar denies from what it knew before
+	for _, line := range strings.Split(config, "\n")[1:] {
+		if _, rest, found := strings.Cut(line, "name: "); found {
+			name, _, _ := strings.Cut(rest, ",")
+			question := fmt.Sprintf(`{"limit": %q, "key": "u"}`, name)
+			if got := f.flood(300, question); !strings.HasSuffix(name, fmt.Sprint("-", got)) {
+				t.Errorf("%s, forgotten: admitted %d of 300", name, got)
+			}
+		}
+	}
+}
+
+// forget resets one key of a limit with the key attribute user.
+func (f *fleet) forget(name, user string) {
+	f.t.Helper()
+	body := fmt.Sprintf(`{"limit": %q, "attributes": {"user": %q}}`, name, user)
+	response, err := http.Post("http://"+f.processes[0].addr("admin")+"/v1/reset", "application/json", strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		f.t.Fatalf("reset: status %d", response.StatusCode)
+	}
+}

@@ -72,12 +72,19 @@ func (s *site) serve(limits string) {
 	}
 }
 
-// withState gives every limit the site's state.
+// withState gives every limit the site's state that can have it.
 func (s *site) withState(limits string) string {
 	if s.state == "" {
 		return limits
 	}
-	return strings.ReplaceAll(limits, "{name:", "{state: "+s.state+", name:")
+	var all strings.Builder
+	for line := range strings.Lines(limits) {
+		if !strings.Contains(line, "_log") && !strings.Contains(line, "concurrency") { // which have one form
+			line = strings.ReplaceAll(line, "{name:", "{state: "+s.state+", name:")
+		}
+		all.WriteString(line)
+	}
+	return all.String()
 }
 
 // reload puts other limits in force; it is the n-th reload of this sidecar.
@@ -96,6 +103,8 @@ type reply struct {
 	got    time.Time // after the answer was there
 	decision
 	Decisions []decision // of a batch
+	Ticket    string
+	Settled   bool // of a finish
 }
 
 // decision is what an answer's JSON says.

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 
 // testMain builds the binary, with the race detector when the tests have it.
 func testMain(m *testing.M) int {
+	if spec := os.Getenv(streamClient); spec != "" {
+		return runStreamClient(spec)
+	}
 	dir, err := os.MkdirTemp("", "sidecar")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

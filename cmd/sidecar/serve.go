@@ -92,6 +92,7 @@ func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (_ *si
 		Store:    s.store,
 		Tier:     s.store.tier,
 		Secret:   s.store.secret,
+		Former:   s.store.former,
 		Timeout:  s.store.timeout,
 		Rules:    cfg.Rules,
 		Registry: registry,

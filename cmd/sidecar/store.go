@@ -36,6 +36,7 @@ type store struct {
 	run     func(ctx context.Context, limits func() []*limit.Limit) error
 	close   func() error
 	secret  func() limit.Secret
+	former  func() limit.Secret // nil: there never is another
 	health  func() admin.StoreHealth
 	timeout time.Duration // from a request's arrival to the end of its wait for the store
 	nodes   atomic.Int64  // the least number of nodes that share a limit without Redis
@@ -101,7 +102,7 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 	if err != nil {
 		return nil, err
 	}
-	s := &store{close: shared.Close, secret: shared.Secret, timeout: cfg.Redis.Timeout}
+	s := &store{close: shared.Close, secret: shared.Secret, former: shared.Former, timeout: cfg.Redis.Timeout}
 	s.nodes.Store(int64(cfg.Nodes))
 	guarded, shares, err := s.guard(cfg, shared, registry, logger)
 	if err != nil {

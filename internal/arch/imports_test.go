@@ -56,6 +56,7 @@ func rules() []rule {
 		{pkg: "client/..."},
 		{pkg: "examples/...", below: []string{"client"}},
 		{pkg: "bench/...", below: []string{"client"}},
+		{pkg: "docs/plots", below: []string{"internal/limit"}},
 	}
 }
 

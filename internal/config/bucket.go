@@ -2,34 +2,20 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// setting is what a file says, and where; at is zero when it says nothing.
-type setting[T any] struct {
-	at  pos
-	val T
-}
-
-func (s setting[T]) set() bool { return s.at.line > 0 }
-
-// or returns s, or the base where the file does not say s.
-func (s setting[T]) or(base setting[T]) setting[T] {
-	if s.set() {
-		return s
-	}
-	return base
-}
-
-// bucket is what a limit or an override says of its token bucket. At most one of rate and refill
-// is set.
+// bucket is what a limit or an override says of its bucket, a token bucket or a leaky one. At most
+// one of rate and refill is set.
 type bucket struct {
-	rate    setting[rate]
-	refill  setting[refill]
-	burst   setting[int64]
-	initial setting[int64] // or full
+	algorithm limit.Algorithm
+	rate      setting[rate]
+	refill    setting[refill] // token_bucket alone
+	burst     setting[int64]  // the capacity of a leaky_bucket_log
+	initial   setting[int64]  // or full; token_bucket alone
 }
 
 type rate struct {
@@ -44,24 +30,20 @@ type refill struct{ every, tokens int64 }
 const full = -1
 
 // readBucket reads the settings of a bucket.
-func readBucket(m *mapping) bucket {
-	var b bucket
+func readBucket(m *mapping, a limit.Algorithm) bucket {
+	b := bucket{algorithm: a}
 	readSetting(m, "rate", readRate, &b.rate)
+	if a != limit.TokenBucketAlgorithm {
+		readSetting(m, b.size(), value.whole, &b.burst)
+		return b
+	}
 	readSetting(m, "refill", readRefill, &b.refill)
-	readSetting(m, "burst", value.whole, &b.burst)
+	readSetting(m, b.size(), value.whole, &b.burst)
 	readSetting(m, "initial", readInitial, &b.initial)
 	if m.has("rate") && m.has("refill") {
 		m.src.refuse(m.placeOf("refill"), "refill replaces rate: write one of the two")
 	}
 	return b
-}
-
-// readSetting is read, and remembers where the value stands.
-func readSetting[T any](m *mapping, key string, reader func(value) (T, bool), into *setting[T]) {
-	read(m, key, func(v value) (setting[T], bool) {
-		val, ok := reader(v)
-		return setting[T]{v.at, val}, ok
-	}, into)
 }
 
 func readRate(v value) (rate, bool) {
@@ -73,6 +55,9 @@ func readRate(v value) (rate, bool) {
 	parsed, err := limit.ParseRate(text)
 	switch {
 	case err == nil:
+		if parsed.Rounded {
+			v.src.warn(v.at, "rate %s was rounded down to %s: numbers stay below 2^53", text, parsed.Rate)
+		}
 		return rate{text, parsed}, true
 	case len(text) > 64:
 		v.src.refuse(v.at, "rate is %s: write %s", v.shown(), want)
@@ -93,10 +78,7 @@ func readRefill(v value) (refill, bool) {
 	}
 	var tokens, every setting[int64]
 	readSetting(m, "tokens", value.whole, &tokens)
-	readSetting(m, "every", func(v value) (int64, bool) {
-		d, ok := v.duration()
-		return d.Microseconds(), ok
-	}, &every)
+	readSetting(m, "every", micros, &every)
 	if m.lacks("tokens") || m.lacks("every") {
 		m.src.refuse(m.at, "refill needs every and tokens: write refill: {every: 100ms, tokens: 10}")
 	}
@@ -120,21 +102,38 @@ func readInitial(v value) (int64, bool) {
 	return v.whole()
 }
 
-// over returns the settings of an override on those of its limit: what the override leaves out
-// stays as the limit has it.
-func (b bucket) over(base bucket) bucket {
-	merged := bucket{burst: b.burst.or(base.burst), initial: b.initial.or(base.initial)}
+func (b bucket) missing(m *mapping) {
 	switch {
-	case b.rate.set() || b.refill.set():
+	case b.algorithm == limit.TokenBucketAlgorithm && m.lacks("rate") && m.lacks("refill"):
+		m.src.refuse(m.at, "a limit has neither rate nor refill: write rate: 100/s, or refill: {every: 100ms, tokens: 10}")
+	case b.algorithm != limit.TokenBucketAlgorithm && m.lacks("rate"):
+		m.src.refuse(m.at, "%s has no rate: write rate: 100/s", b.algorithm)
+	}
+	if b.algorithm == limit.LeakyBucketLogAlgorithm && m.lacks("capacity") {
+		m.src.refuse(m.at, "%s has no capacity: write capacity: 100", b.algorithm)
+	}
+}
+
+func (b bucket) override(m *mapping) numbers {
+	own := readBucket(m, b.algorithm)
+	merged := bucket{algorithm: b.algorithm, rate: own.rate, refill: own.refill, burst: own.burst.or(b.burst), initial: own.initial.or(b.initial)}
+	if !own.rate.set() && !own.refill.set() {
 		merged.rate, merged.refill = b.rate, b.refill
-	default:
-		merged.rate, merged.refill = base.rate, base.refill
+	}
+	if !own.initial.set() && b.initial.set() {
+		merged.initial.at = m.placeOf("burst", "rate", "refill") // it is the override that does not go with it
 	}
 	return merged
 }
 
-func (b bucket) empty() bool {
-	return !b.rate.set() && !b.refill.set() && !b.burst.set() && !b.initial.set()
+func (b bucket) denied() numbers { return bucket{algorithm: b.algorithm} }
+
+// size returns the key of the setting that says how much the bucket holds.
+func (b bucket) size() string {
+	if b.algorithm == limit.LeakyBucketLogAlgorithm {
+		return "capacity"
+	}
+	return "burst"
 }
 
 // capacity returns the burst, or what it is when the file does not say it.
@@ -142,6 +141,8 @@ func (b bucket) capacity() int64 {
 	switch {
 	case b.burst.set():
 		return b.burst.val
+	case b.algorithm == limit.LeakyBucketAlgorithm:
+		return 1
 	case b.refill.set():
 		return b.refill.val.tokens
 	}
@@ -156,35 +157,43 @@ func (b bucket) passesNothing() bool {
 	return b.rate.val.Tokens == 0 || b.capacity() == 0
 }
 
-// build returns the bucket that requests are decided with. A problem is said to be at the first
-// of places that is in the file.
-func (b bucket) build(src *source, places ...pos) (limit.TokenBucket, bool) {
-	at := first(places)
+func (b bucket) build(src *source, at pos) (limit.Settings, bool) {
 	burst, initial := b.capacity(), b.initial.val
 	if !b.initial.set() || initial == full {
 		initial = burst
 	}
 	if initial > burst {
-		src.refuse(first(append([]pos{b.initial.at}, at)), "initial is %d, above the burst of %d: write at most the burst, or full", initial, burst)
-		return limit.TokenBucket{}, false
+		src.refuse(b.initial.at, "initial is %d, above the burst of %d: write at most the burst, or full", initial, burst)
+		return limit.Settings{}, false
 	}
-	var built limit.TokenBucket
+	built := limit.Settings{Algorithm: b.algorithm}
 	var err error
-	if b.refill.set() {
-		built, err = limit.NewDiscreteBucket(b.refill.val.tokens, b.refill.val.every, burst, initial)
-	} else {
-		built, err = limit.NewTokenBucket(b.rate.val.Rate, burst, initial)
+	switch {
+	case b.refill.set():
+		built.Bucket, err = limit.NewDiscreteBucket(b.refill.val.tokens, b.refill.val.every, burst, initial)
+	case b.algorithm == limit.LeakyBucketLogAlgorithm:
+		built, err = limit.NewLeakyBucketLog(b.rate.val.Rate, burst)
+	default:
+		built.Bucket, err = limit.NewTokenBucket(b.rate.val.Rate, burst, initial)
 	}
 	switch {
 	case errors.Is(err, limit.ErrTooSlow):
-		src.refuse(at, "a burst of %d at %s takes more than 100 years from empty to full: lower the burst or raise the rate", burst, b.pace())
+		src.refuse(at, "a %s of %d at %s takes more than 100 years %s: lower the %s or raise the rate", b.size(), burst, b.pace(), b.way(), b.size())
 	case err != nil:
 		src.refuse(at, "%v: write other numbers", err)
 	}
 	return built, err == nil
 }
 
-// pace writes how fast the bucket fills.
+// way says which way the bucket goes by itself.
+func (b bucket) way() string {
+	if b.algorithm == limit.TokenBucketAlgorithm {
+		return "from empty to full"
+	}
+	return "from full to empty"
+}
+
+// pace writes how fast the bucket fills, or drains.
 func (b bucket) pace() string {
 	if b.refill.set() {
 		return limit.Rate{Tokens: b.refill.val.tokens, Micros: b.refill.val.every}.String()
@@ -192,12 +201,32 @@ func (b bucket) pace() string {
 	return b.rate.val.Rate.String()
 }
 
-// first returns the first place that is in the file.
-func first(places []pos) pos {
-	for _, p := range places {
-		if p.line > 0 {
-			return p
-		}
+func (b bucket) describe(d *description, _ *limit.Settings) {
+	d.line(2, "rate", "%s", b.describeRate())
+	d.line(2, b.size(), "%s", b.describeBurst())
+}
+
+func (b bucket) summary(*limit.Settings) string {
+	return b.describeRate() + ", " + b.size() + " " + b.describeBurst()
+}
+
+// describeRate writes tokens per interval, or that nothing passes.
+func (b bucket) describeRate() string {
+	switch {
+	case b.passesNothing():
+		return "nothing passes"
+	case b.refill.set():
+		return fmt.Sprintf("%s, all at once", b.pace())
+	case b.rate.val.Rounded:
+		return fmt.Sprintf("%s (rate %s was rounded down to it)", b.pace(), b.rate.val.text)
 	}
-	return pos{1, 1}
+	return fmt.Sprintf("%s (%s)", b.pace(), b.rate.val.text)
+}
+
+// describeBurst writes the burst, and what a new bucket holds when that is less.
+func (b bucket) describeBurst() string {
+	if b.initial.set() && b.initial.val != full {
+		return fmt.Sprintf("%d, %d at first", b.capacity(), b.initial.val)
+	}
+	return fmt.Sprint(b.capacity())
 }

@@ -26,7 +26,7 @@ type Config struct {
 	Nodes           int           // the least number of sidecars that share a limit while Redis is away; default 1
 	ShutdownTimeout time.Duration // from SIGTERM to the exit, at most; default 10s
 	Headers         Headers
-	SecretFile      string              // holds the secret of keyed hashes; default none: a secret is made up
+	SecretFile      string              // holds the secret of tickets and keyed hashes; default none: a secret is made up
 	OnRedisFailure  limit.FailurePolicy // of the limits that name none; default local
 	Hashed          []string            // the attributes of which only a keyed hash leaves the process
 	Rules           *limit.Rules
@@ -147,10 +147,9 @@ func Load(path string) (*Config, error) {
 // first is known.
 func Parse(name string, data []byte) (*Config, error) {
 	c, src := defaults(), &source{name: name}
-	var limits []*limitEntry
-	var policies []*limit.Policy
+	written := contents{ticketTTL: time.Hour, requestIDTTL: time.Minute}
 	if root, ok := src.parse(data); ok {
-		limits, policies = c.read(root)
+		c.read(root, &written)
 	}
 	if len(src.problems) > 0 {
 		return nil, src.problems.sorted()
@@ -159,36 +158,46 @@ func Parse(name string, data []byte) (*Config, error) {
 	if c.Redis != nil {
 		prefix = c.Redis.KeyPrefix
 	}
-	inForce := make([]*limit.Limit, 0, len(limits))
-	for _, l := range limits {
+	inForce := make([]*limit.Limit, 0, len(written.limits))
+	for _, l := range written.limits {
 		inForce = append(inForce, &l.limit)
 		c.written = append(c.written, l.written)
 	}
-	rules, err := limit.NewRules(prefix, c.Hashed, inForce, policies)
+	rules, err := limit.NewRules(prefix, c.Hashed, inForce, written.policies)
 	if err != nil {
 		return nil, fmt.Errorf("config: prepare rules: %w", err)
 	}
+	rules.TicketTTL, rules.RequestIDTTL = written.ticketTTL, written.requestIDTTL
 	c.Rules, c.Warnings = rules, src.sortedWarnings()
 	return c, nil
 }
 
-// read takes every setting of the file, and returns its limits and policies.
-func (c *Config) read(root *mapping) ([]*limitEntry, []*limit.Policy) {
-	root.later("leases", "request_id_ttl", "authorize")
+// contents is what a file says of its Rules.
+type contents struct {
+	limits       []*limitEntry
+	policies     []*limit.Policy
+	ticketTTL    time.Duration
+	requestIDTTL time.Duration
+}
+
+// read takes every setting of the file.
+func (c *Config) read(root *mapping, written *contents) {
+	root.later("leases", "authorize")
+	root.inRequest()
 	c.Listen.read(root)
 	c.readRedis(root)
 	c.Breaker.read(root)
 	c.Local.read(root)
 	c.Headers.read(root)
-	c.readTickets(root)
+	c.readTickets(root, &written.ticketTTL)
+	read(root, "request_id_ttl", value.duration, &written.requestIDTTL)
 	read(root, "nodes", count, &c.Nodes)
 	read(root, "shutdown_timeout", value.duration, &c.ShutdownTimeout)
 	c.warnOfCuts(root)
 	read(root, "on_redis_failure", failurePolicy, &c.OnRedisFailure)
 	hashed := readAttributes(root)
-	limits := readLimits(root, c.OnRedisFailure)
-	policies := readPolicies(root, limits)
+	written.limits = readLimits(root, c.OnRedisFailure)
+	written.policies = readPolicies(root, written.limits)
 	root.close()
-	c.Hashed = hashed.inUse(root.src, limits)
-	return limits, policies
+	c.Hashed = hashed.inUse(root.src, written.limits)
 }

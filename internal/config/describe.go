@@ -68,6 +68,8 @@ func (c *Config) describeSettings(d *description) {
 	d.line(0, "headers", "%s%s", draft11, optional(c.Headers.XRateLimit, " and X-RateLimit"))
 	d.line(0, "hashed attributes", "%s", strings.Join(c.Hashed, ", "))
 	d.line(0, "secret file", "%s", c.SecretFile)
+	d.line(0, "tickets", "may be settled for at least %s", span(c.Rules.TicketTTL))
+	d.line(0, "request ids", "a grant is remembered for %s", span(c.Rules.RequestIDTTL))
 }
 
 func (r *Redis) describe(d *description) {
@@ -87,10 +89,10 @@ func (r *Redis) describe(d *description) {
 
 func (d *description) limit(l *limit.Limit, written writtenLimit) {
 	d.title(1, l.Name)
-	d.line(2, "algorithm", "%s, state %s", l.Settings.Algorithm, l.State)
-	d.line(2, "rate", "%s", written.bucket.describeRate())
-	d.line(2, "burst", "%s", written.bucket.describeBurst())
-	d.line(2, "counts", "%s, %d when the request does not say", l.Unit, l.DefaultCost)
+	d.line(2, "algorithm", "%s, state %s", l.Settings.Algorithm, cmp.Or(written.kind.stored, l.State.String()))
+	written.numbers.describe(d, &l.Settings)
+	d.line(2, "counts", "%s, %d when the request does not say%s", l.Unit, l.DefaultCost,
+		optional(l.Settings.Algorithm == limit.ConcurrencyAlgorithm, "; one slot, however many"))
 	if len(l.Key) == 0 {
 		d.line(2, "key", "none: one bucket for all")
 	}
@@ -104,37 +106,16 @@ func (d *description) limit(l *limit.Limit, written writtenLimit) {
 	}
 }
 
-// describeRate writes tokens per interval, or that nothing passes.
-func (b bucket) describeRate() string {
-	switch {
-	case b.passesNothing():
-		return "nothing passes"
-	case b.refill.set():
-		return fmt.Sprintf("%s, all at once", b.pace())
-	case b.rate.val.Rounded:
-		return fmt.Sprintf("%s (rate %s was rounded down to it)", b.pace(), b.rate.val.text)
-	}
-	return fmt.Sprintf("%s (%s)", b.pace(), b.rate.val.text)
-}
-
-// describeBurst writes the burst, and what a new bucket holds when that is less.
-func (b bucket) describeBurst() string {
-	if b.initial.set() && b.initial.val != full {
-		return fmt.Sprintf("%d, %d at first", b.capacity(), b.initial.val)
-	}
-	return fmt.Sprint(b.capacity())
-}
-
 func (o writtenOverride) describe(override limit.Override) string {
 	switch {
 	case override.Exempt:
 		return "exempt"
 	case o.deny:
 		return "denied"
-	case o.bucket.passesNothing():
+	case override.Settings.Capacity() == 0:
 		return "nothing passes"
 	}
-	return o.bucket.describeRate() + ", burst " + o.bucket.describeBurst()
+	return o.numbers.summary(&override.Settings)
 }
 
 func conditions(when []limit.Match) string {

@@ -2,12 +2,14 @@ package config_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/limit"
 )
 
 const manual = "../../docs/config.md"
@@ -32,19 +34,23 @@ func TestExampleLoadsWithEverythingOn(t *testing.T) {
 	plain := parse(t, "limits: [{name: a, rate: 10/s}]\nredis: {addrs: [127.0.0.1:6379]}")
 	if c.Redis.Mode != plain.Redis.Mode || c.Redis.KeyPrefix != plain.Redis.KeyPrefix || c.Redis.Timeout != plain.Redis.Timeout ||
 		c.Breaker != plain.Breaker || c.Local != plain.Local || c.Nodes != plain.Nodes || c.ShutdownTimeout != plain.ShutdownTimeout ||
-		c.Headers != plain.Headers || c.OnRedisFailure != plain.OnRedisFailure || c.Listen.HTTP != plain.Listen.HTTP ||
+		c.Headers != plain.Headers || c.Rules.TicketTTL != plain.Rules.TicketTTL || c.Rules.RequestIDTTL != plain.Rules.RequestIDTTL || c.OnRedisFailure != plain.OnRedisFailure || c.Listen.HTTP != plain.Listen.HTTP ||
 		c.Listen.Admin != plain.Listen.Admin || c.Listen.UnixMode != plain.Listen.UnixMode {
 		t.Errorf("the example shows other values than the defaults: %+v", c)
 	}
 }
 
 // TestEveryKeyIsDocumented asks the reader itself for its keys: the message about an unknown key
-// lists all that the block takes.
+// lists all that the block takes, for a limit and its overrides by each algorithm.
 func TestEveryKeyIsDocumented(t *testing.T) {
-	const text = `{zzzzzzzz: 1,
+	var limits []string
+	for _, a := range limit.Algorithms() {
+		limits = append(limits, fmt.Sprintf("{algorithm: %s, zzzzzzzz: 1, overrides: [{zzzzzzzz: 1}]}", a))
+	}
+	text := `{zzzzzzzz: 1,
 listen: {zzzzzzzz: 1}, breaker: {zzzzzzzz: 1}, local: {zzzzzzzz: 1}, headers: {zzzzzzzz: 1}, tickets: {zzzzzzzz: 1},
 redis: {zzzzzzzz: 1, tls: {zzzzzzzz: 1}}, attributes: {a: {zzzzzzzz: 1}},
-limits: [{zzzzzzzz: 1, refill: {zzzzzzzz: 1}, overrides: [{zzzzzzzz: 1}]}],
+limits: [{zzzzzzzz: 1, refill: {zzzzzzzz: 1}}, ` + strings.Join(limits, ", ") + `],
 policies: {a: {zzzzzzzz: 1}}}`
 	docs, err := os.ReadFile(manual)
 	if err != nil {
@@ -66,6 +72,23 @@ policies: {a: {zzzzzzzz: 1}}}`
 	}
 	if want := strings.Count(text, "zzzzzzzz"); blocks != want || keys < 50 {
 		t.Errorf("%d blocks with %d keys were listed, want %d blocks and at least 50 keys", blocks, keys, want)
+	}
+}
+
+// TestEveryAlgorithmIsShown: the example has a limit of each, and the manual names it.
+func TestEveryAlgorithmIsShown(t *testing.T) {
+	docs, err := os.ReadFile(manual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[limit.Algorithm]bool{}
+	for _, l := range config.Builtin().Rules.Limits {
+		shown[l.Settings.Algorithm] = true
+	}
+	for _, a := range limit.Algorithms() {
+		if !shown[a] || !bytes.Contains(docs, []byte("`"+a.String()+"`")) {
+			t.Errorf("%s is not in the example, or not in %s", a, manual)
+		}
 	}
 }
 

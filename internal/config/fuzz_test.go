@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/limit"
 )
 
 // checkPositions fails the test unless err is a list of problems, one line each, in the order of
@@ -67,9 +68,36 @@ func FuzzParse(f *testing.F) {
 			t.Error("a config without a limit was accepted")
 		}
 		for _, l := range c.Rules.Limits {
-			if b := l.Settings.Bucket; b.Burst < 0 || b.Initial > b.Burst || l.Name == "" || l.Unit == "" {
+			if l.Name == "" || l.Unit == "" || !sound(&l.Settings) {
 				t.Errorf("limit %+v was accepted", l)
+			}
+			for _, o := range l.Overrides {
+				if !o.Exempt && !sound(&o.Settings) || o.Settings.Algorithm != l.Settings.Algorithm ||
+					!o.Exempt && (o.Settings.Window.Micros != l.Settings.Window.Micros || o.Settings.Window.Zone != l.Settings.Window.Zone) {
+					t.Errorf("override %+v was accepted on %+v", o, l)
+				}
 			}
 		}
 	})
+}
+
+// sound reports whether requests can be decided with s.
+func sound(s *limit.Settings) bool {
+	b, w := &s.Bucket, &s.Window
+	if c := s.Capacity(); c < 0 || c > limit.MaxNumber || b.Burst < 0 || b.Initial > b.Burst {
+		return false
+	}
+	switch s.Algorithm {
+	case limit.TokenBucketAlgorithm, limit.LeakyBucketAlgorithm, limit.LeakyBucketLogAlgorithm:
+		return b.Tokens > 0 && b.Micros > 0 && b.Grain > 0
+	case limit.FixedWindowAlgorithm:
+		return (w.Period != 0) == (w.Zone != nil) && (w.Period != 0) != (w.Micros > 0)
+	case limit.SlidingWindowAlgorithm:
+		return w.Micros > 0 && w.Unit > 0 && w.Units > 0
+	case limit.SlidingWindowLogAlgorithm:
+		return w.Micros > 0
+	case limit.ConcurrencyAlgorithm:
+		return s.Slots.TTL > 0
+	}
+	return false
 }

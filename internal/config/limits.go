@@ -17,7 +17,8 @@ type limitEntry struct {
 
 // writtenLimit is what a file says of a limit's numbers, for people to read.
 type writtenLimit struct {
-	bucket    bucket
+	kind      kind
+	numbers   numbers
 	overrides []writtenOverride // beside Limit.Overrides
 }
 
@@ -72,28 +73,24 @@ func (l *limitEntry) read(m *mapping) {
 	before := len(m.src.problems)
 	l.limit.Unit = limit.RequestsUnit
 	read(m, "name", func(v value) (string, bool) { return v.ident("a limit", "per-user") }, &l.limit.Name)
-	read(m, "algorithm", algorithm, &l.limit.Settings.Algorithm)
+	k := readKind(m)
 	read(m, "unit", func(v value) (string, bool) { return v.ident("a unit", "tokens") }, &l.limit.Unit)
 	readSetting(m, "default_cost", value.whole, &l.cost)
-	l.readState(m)
+	l.readState(m, &k)
 	l.readKey(m)
 	l.readFailure(m)
 	if v, ok := m.get("when"); ok {
 		l.limit.When = readWhen(v)
 	}
-	own := readBucket(m)
+	l.written.kind, l.written.numbers = k, k.read(m, k.algorithm)
 	overrides, hasOverrides := m.get("overrides")
-	m.later("limit", "window", "period", "timezone", "capacity", "ttl", "max_wait_ms")
+	k.refuseOthers(m)
+	m.inRequest()
 	if m.lacks("name") {
 		m.src.refuse(m.at, "a limit has no name: write name: per-user")
 	}
-	algorithmKnown := l.limit.Settings.Algorithm != 0 || !m.has("algorithm")
-	if algorithmKnown && m.lacks("rate") && m.lacks("refill") {
-		m.src.refuse(m.at, "a limit has neither rate nor refill: write rate: 100/s, or refill: {every: 100ms, tokens: 10}")
-	}
+	l.written.numbers.missing(m)
 	m.close()
-	l.limit.Settings.Algorithm = limit.TokenBucketAlgorithm
-	l.written.bucket = own
 	l.limit.DefaultCost = l.cost.val
 	if !l.cost.set() && l.limit.Unit == limit.RequestsUnit {
 		l.limit.DefaultCost = 1
@@ -109,36 +106,48 @@ func (l *limitEntry) read(m *mapping) {
 
 // build makes the limit's own settings of its numbers.
 func (l *limitEntry) build(m *mapping) {
-	b := l.written.bucket
-	b.warnRounded(m.src)
-	built, ok := b.build(m.src, b.burst.at, b.rate.at, b.refill.at)
-	if ok && l.deniesDefault(b) {
-		m.src.refuse(first([]pos{l.cost.at, b.burst.at, m.at}), "default_cost of %d is above the burst of %d, so a request without a cost never passes: raise the burst or lower default_cost",
-			l.limit.DefaultCost, b.capacity())
+	size := l.written.kind.size
+	built, ok := l.written.numbers.build(m.src, m.placeOf(size, "rate", "refill"))
+	if ok && l.deniesDefault(&built) {
+		m.src.refuse(m.placeOf("default_cost", size), "default_cost of %d is above the %s of %d, so a request without a cost never passes: raise the %s or lower default_cost",
+			l.limit.DefaultCost, size, built.Capacity(), size)
 	}
-	l.limit.Settings.Bucket = built
+	l.limit.Settings = built
+	l.warnOfUnit(m)
 }
 
-// deniesDefault reports whether b can never pass a request that names no cost, though it is not
-// there to let nothing pass.
-func (l *limitEntry) deniesDefault(b bucket) bool {
-	return !b.passesNothing() && l.limit.DefaultCost > b.capacity()
-}
-
-func (b bucket) warnRounded(src *source) {
-	if b.rate.set() && b.rate.val.Rounded {
-		src.warn(b.rate.at, "rate %s was rounded down to %s: numbers stay below 2^53", b.rate.val.text, b.rate.val.Rate)
+// warnOfUnit warns where a default does not go with a unit other than requests.
+func (l *limitEntry) warnOfUnit(m *mapping) {
+	if l.limit.Unit == limit.RequestsUnit {
+		return
+	}
+	switch algorithm := l.limit.Settings.Algorithm; {
+	case algorithm == limit.ConcurrencyAlgorithm && !l.cost.set():
+		m.src.warn(m.placeOf("unit"), "a request that names no %s takes no slot: write default_cost: 1, or leave unit out", l.limit.Unit)
+	case algorithm == limit.LeakyBucketAlgorithm && !m.has("burst"):
+		m.src.warn(m.placeOf("unit"), "a request of more than 1 in %s never passes, for that is the burst of a leaky_bucket: write burst", l.limit.Unit)
 	}
 }
 
-func (l *limitEntry) readState(m *mapping) {
-	read(m, "state", func(v value) (limit.StateForm, bool) {
-		word, ok := v.choice([]string{limit.HashState.String(), limit.StringState.String()})
-		if word == limit.StringState.String() {
-			return limit.StringState, ok
-		}
-		return limit.HashState, ok
-	}, &l.limit.State)
+// deniesDefault reports whether s can never pass a request that names no cost, though it is not
+// there to let nothing pass. A slot is one whatever the cost.
+func (l *limitEntry) deniesDefault(s *limit.Settings) bool {
+	return s.Algorithm != limit.ConcurrencyAlgorithm && s.Capacity() > 0 && l.limit.DefaultCost > s.Capacity()
+}
+
+// readState reads how the limit's state lies in Redis, and its mode.
+func (l *limitEntry) readState(m *mapping, k *kind) {
+	if k.stored != "" {
+		m.refuses("state", "the state of "+k.label+" is always a "+k.stored+": take it out")
+	} else {
+		read(m, "state", func(v value) (limit.StateForm, bool) {
+			word, ok := v.choice([]string{limit.HashState.String(), limit.StringState.String()})
+			if word == limit.StringState.String() {
+				return limit.StringState, ok
+			}
+			return limit.HashState, ok
+		}, &l.limit.State)
+	}
 	if v, ok := m.get("mode"); ok {
 		v.choice([]string{"strict"}, "leased")
 	}
@@ -226,12 +235,6 @@ func (v value) glob() (string, bool) {
 		}
 	}
 	return pattern, true
-}
-
-func algorithm(v value) (limit.Algorithm, bool) {
-	_, ok := v.choice([]string{limit.TokenBucketAlgorithm.String()},
-		"leaky_bucket", "leaky_bucket_log", "sliding_window", "sliding_window_log", "fixed_window", "concurrency", "paced_queue")
-	return limit.TokenBucketAlgorithm, ok
 }
 
 // ident reads a name of what: [a-z0-9][a-z0-9._-]{0,63}.

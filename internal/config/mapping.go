@@ -41,32 +41,62 @@ func (m *mapping) has(key string) bool {
 	return slices.ContainsFunc(m.entries, func(e entry) bool { return e.key == key })
 }
 
-// placeOf returns where the value of key stands, or where the mapping begins when key is not there.
-func (m *mapping) placeOf(key string) pos {
-	for _, e := range m.entries {
-		if e.key == key {
-			return e.value.at
+// placeOf returns where the value of the first of keys stands that is there, or where the mapping
+// begins when none is.
+func (m *mapping) placeOf(keys ...string) pos {
+	for _, key := range keys {
+		if i := slices.IndexFunc(m.entries, func(e entry) bool { return e.key == key }); i >= 0 {
+			return m.entries[i].value.at
 		}
 	}
 	return m.at
 }
 
+// refusal is why a mapping does not take a key, and what to write instead: a text, and the keys that
+// it names.
+type refusal struct {
+	key, text string
+	instead   []string
+}
+
+// refuses says why the mapping does not take a key that is known. Only the first reason counts.
+func (m *mapping) refuses(key, text string, instead ...string) {
+	m.refusals = append(m.refusals, refusal{key, text, instead})
+}
+
+// refusal returns why the mapping does not take key.
+func (m *mapping) refusal(key string) (refusal, bool) {
+	i := slices.IndexFunc(m.refusals, func(r refusal) bool { return r.key == key })
+	if i < 0 {
+		return refusal{}, false
+	}
+	return m.refusals[i], true
+}
+
 // later names keys that this version knows of and does not have.
-func (m *mapping) later(keys ...string) { m.future = append(m.future, keys...) }
+func (m *mapping) later(keys ...string) {
+	for _, key := range keys {
+		m.refuses(key, "this version does not have "+m.label(key)+": take it out")
+	}
+}
+
+// inRequest refuses what is written in requests.
+func (m *mapping) inRequest() {
+	m.refuses("max_wait_ms", "max_wait_ms is no setting: write it into the request, beside its attributes")
+}
 
 // close refuses the keys that nobody has asked for.
 func (m *mapping) close() {
 	for _, e := range m.entries {
-		switch {
-		case slices.Contains(m.known, e.key):
-		case slices.Contains(m.future, e.key):
-			m.src.refuse(e.at, "this version does not have %s: take it out", m.label(e.key))
-		default:
-			if guess, found := nearest(e.key, m.known); found {
-				m.src.refuse(e.at, "unknown key %s: did you mean %s?", shown(e.key), guess)
-			} else {
-				m.src.refuse(e.at, "unknown key %s: %s takes %s", shown(e.key), m.name, listed(m.known, "and"))
-			}
+		if slices.Contains(m.known, e.key) {
+			continue
+		}
+		if r, ok := m.refusal(e.key); ok {
+			m.src.refuse(e.at, "%s", r.text)
+		} else if guess, found := nearest(e.key, m.known); found {
+			m.src.refuse(e.at, "unknown key %s: did you mean %s?", shown(e.key), guess)
+		} else {
+			m.src.refuse(e.at, "unknown key %s: %s takes %s", shown(e.key), m.name, listed(m.known, "and"))
 		}
 	}
 }
@@ -79,12 +109,15 @@ func (m *mapping) label(key string) string {
 	return m.name + "." + key
 }
 
-// lacks reports whether key is missing, and not just misspelt, which close says better. Every
-// key must have been asked for.
+// lacks reports whether key is missing, and not just misspelt, or said by a key that is refused,
+// which close says better. Every key must have been asked for, and every refusal be known.
 func (m *mapping) lacks(key string) bool {
 	return !m.has(key) && !slices.ContainsFunc(m.entries, func(e entry) bool {
 		if slices.Contains(m.known, e.key) {
 			return false
+		}
+		if r, ok := m.refusal(e.key); ok {
+			return slices.Contains(r.instead, key)
 		}
 		guess, _ := nearest(e.key, m.known)
 		return guess == key

@@ -9,8 +9,8 @@ import (
 
 // writtenOverride is what a file says of an override's numbers, on those of its limit.
 type writtenOverride struct {
-	deny   bool
-	bucket bucket
+	deny    bool
+	numbers numbers
 }
 
 // readOverrides reads the overrides of a limit; sound says that the limit's own settings are.
@@ -42,14 +42,17 @@ func (l *limitEntry) readOverrides(v value, sound bool) {
 func (l *limitEntry) readOverride(m *mapping, sound bool) (limit.Override, writtenOverride) {
 	before := len(m.src.problems)
 	var override limit.Override
-	override.Settings.Algorithm = l.limit.Settings.Algorithm
 	var written writtenOverride
 	if v, ok := m.get("when"); ok {
 		override.When = readWhen(v)
 	}
 	read(m, "exempt", value.flag, &override.Exempt)
 	read(m, "deny", value.flag, &written.deny)
-	own := readBucket(m)
+	others := len(m.known)
+	written.numbers = l.written.numbers.override(m)
+	own := m.known[others:]
+	l.written.kind.refuseOthers(m)
+	m.inRequest()
 	if m.lacks("when") {
 		m.src.refuse(m.at, "an override has no when: write whom it is for, such as when: {tenant: acme}")
 	}
@@ -57,33 +60,32 @@ func (l *limitEntry) readOverride(m *mapping, sound bool) (limit.Override, writt
 	if len(m.src.problems) > before {
 		return override, written
 	}
+	override.Settings.Algorithm = l.limit.Settings.Algorithm
+	changes := slices.ContainsFunc(own, m.has)
 	switch {
 	case override.Exempt && written.deny:
 		m.src.refuse(m.placeOf("deny"), "exempt and deny exclude each other: write one of the two")
-	case (override.Exempt || written.deny) && !own.empty():
-		m.src.refuse(m.at, "an override with exempt or deny has no rate, refill, burst or initial: take either out")
-	case written.deny:
-		override.Settings.Bucket, _ = bucket{}.build(m.src)
+	case (override.Exempt || written.deny) && changes:
+		m.src.refuse(m.at, "an override with exempt or deny has no %s: take either out", listed(own, "or"))
 	case override.Exempt:
-	case own.empty():
-		m.src.refuse(m.at, "this override changes nothing: write rate, refill, burst, initial, exempt: true or deny: true")
-	case sound:
-		own.warnRounded(m.src)
-		written.bucket = own.over(l.written.bucket)
-		override.Settings.Bucket = l.buildOverride(m, own, written.bucket)
+	case !written.deny && !changes:
+		m.src.refuse(m.at, "this override changes nothing: write %s, exempt: true or deny: true", strings.Join(own, ", "))
+	case !sound:
+	case written.deny:
+		override.Settings, _ = written.numbers.denied().build(m.src, m.at)
+	default:
+		override.Settings = l.buildOverride(m, written.numbers)
 	}
 	return override, written
 }
 
-// buildOverride makes the settings of merged, and says that any problem is in the override.
-func (l *limitEntry) buildOverride(m *mapping, own, merged bucket) limit.TokenBucket {
-	at := first([]pos{own.burst.at, own.rate.at, own.refill.at, m.at})
-	if merged.initial.set() && !own.initial.set() {
-		merged.initial.at = at
-	}
-	built, ok := merged.build(m.src, at)
-	if ok && l.deniesDefault(merged) {
-		m.src.refuse(at, "default_cost of %d is above this burst of %d, so a request without a cost never passes: raise the burst here", l.limit.DefaultCost, merged.capacity())
+// buildOverride makes the settings of n, and says that any problem is in the override.
+func (l *limitEntry) buildOverride(m *mapping, n numbers) limit.Settings {
+	size := l.written.kind.size
+	at := m.placeOf(size, "rate", "refill")
+	built, ok := n.build(m.src, at)
+	if ok && l.deniesDefault(&built) {
+		m.src.refuse(at, "default_cost of %d is above this %s of %d, so a request without a cost never passes: raise the %s here", l.limit.DefaultCost, size, built.Capacity(), size)
 	}
 	return built
 }

@@ -35,6 +35,7 @@ func readPolicies(root *mapping, limits []*limitEntry) []*limit.Policy {
 		if settings.lacks("limits") {
 			m.src.refuse(e.at, "policy %s has no limits: write {limits: [per-user]}", shown(e.key))
 		}
+		settings.inRequest()
 		settings.close()
 		policies = append(policies, p)
 	}

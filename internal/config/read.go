@@ -24,12 +24,12 @@ type value struct {
 // mapping is a YAML mapping whose keys are being asked for. What nobody has asked for when it is
 // closed is an unknown key.
 type mapping struct {
-	src     *source
-	name    string // what messages call it; empty for the whole file
-	at      pos
-	entries []entry
-	known   []string
-	future  []string // keys that a later version will know
+	src      *source
+	name     string // what messages call it; empty for the whole file
+	at       pos
+	entries  []entry
+	known    []string
+	refusals []refusal // keys that mean something, but not here
 }
 
 type entry struct {
@@ -138,6 +138,12 @@ func (v value) duration() (time.Duration, bool) {
 		return time.Duration(us) * time.Microsecond, true
 	}
 	return 0, false
+}
+
+// micros reads a time above zero in µs.
+func micros(v value) (int64, bool) {
+	d, ok := v.duration()
+	return d.Microseconds(), ok
 }
 
 // choice returns one of words. Those in later are words that this version does not have.

@@ -7,7 +7,8 @@ import (
 
 // NeedsRestart returns the settings that differ between the two configs and act only after a
 // restart, by their keys in the file: redis.timeout, or redis alone when the whole block has come
-// or gone. All others can act at once: limits, policies, attributes, nodes and on_redis_failure.
+// or gone. All others can act at once: limits, policies, attributes, nodes, on_redis_failure,
+// tickets.ttl and request_id_ttl.
 // What stands in the files that a config names is not compared.
 func NeedsRestart(started, now *Config) []string {
 	before, after := startSettings(started), startSettings(now)

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -149,12 +150,12 @@ func (h *Headers) read(root *mapping) {
 	m.close()
 }
 
-func (c *Config) readTickets(root *mapping) {
+func (c *Config) readTickets(root *mapping, ttl *time.Duration) {
 	m, ok := root.block("tickets")
 	if !ok {
 		return
 	}
-	m.later("ttl")
+	read(m, "ttl", value.duration, ttl)
 	read(m, "secret_file", filePath, &c.SecretFile)
 	m.close()
 }

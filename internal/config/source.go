@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -31,6 +32,7 @@ type source struct {
 	lines    []string
 	problems Errors
 	warnings []Warning
+	zones    map[string]*time.Location // those that the file names so far, by name
 }
 
 func (s *source) refuse(at pos, format string, args ...any) {

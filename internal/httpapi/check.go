@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -28,6 +29,9 @@ func (s *Server) release(x *exchange) {
 		clear(q.Costs)
 		q.Reset()
 	}
+	for i := range x.decisions {
+		x.decisions[i].Reset()
+	}
 	x.answer.Buf = x.answer.Buf[:0]
 	s.exchanges.Put(x)
 }
@@ -39,29 +43,34 @@ func (x *exchange) grow(n int) {
 }
 
 // check answers POST /v1/check.
-func (s *Server) check(ctx context.Context, arrival time.Time, rc *fasthttp.RequestCtx) {
+func (s *Server) check(l lives, arrival time.Time, rc *fasthttp.RequestCtx) {
 	x := s.exchanges.Get().(*exchange)
-	switch err := x.parser.parse(rc.PostBody()); {
+	switch err := x.parser.parse(rc.PostBody(), formCheck); {
 	case err != nil:
 		s.fail(rc, err)
 	case x.parser.batch:
-		s.checkMany(ctx, arrival, rc, x)
+		s.checkMany(l.requests, arrival, rc, x)
 	default:
-		s.checkOne(ctx, arrival, rc, x)
+		s.checkOne(l, arrival, rc, x)
 	}
 	s.release(x)
 }
 
 // checkOne answers the single question of x.
-func (s *Server) checkOne(ctx context.Context, arrival time.Time, rc *fasthttp.RequestCtx, x *exchange) {
+func (s *Server) checkOne(l lives, arrival time.Time, rc *fasthttp.RequestCtx, x *exchange) {
 	x.grow(1)
 	x.parser.single.fill(string(x.parser.arena), &x.queries[0])
-	s.cfg.Limiter.Decide(ctx, arrival, x.queries, x.decisions)
+	if x.queries[0].MaxWait > 0 {
+		s.hold(l.waits, arrival, rc, x)
+	} else {
+		s.cfg.Limiter.Decide(l.requests, arrival, x.queries, x.decisions)
+	}
 	d := &x.decisions[0]
 	if d.Err != nil {
 		s.fail(rc, d.Err)
 		return
 	}
+	writeDecision(&x.answer, d, false)
 	s.answer(rc, x, d)
 	if !d.Allowed {
 		rc.SetStatusCode(fasthttp.StatusTooManyRequests)
@@ -69,10 +78,23 @@ func (s *Server) checkOne(ctx context.Context, arrival time.Time, rc *fasthttp.R
 	}
 }
 
-// answer writes a decision's body and headers, with status 200.
+// hold asks the single question of x, whose answer may be held back: it ends when the client hangs
+// up, or when waits does.
+func (s *Server) hold(waits context.Context, arrival time.Time, rc *fasthttp.RequestCtx, x *exchange) {
+	ctx, done := watch(waits, rc.Conn())
+	defer done()
+	s.cfg.Limiter.Decide(ctx, arrival, x.queries, x.decisions)
+	d := &x.decisions[0]
+	var failure *limit.StoreError
+	if ctx.Err() != nil && errors.As(d.Err, &failure) && failure.Failure == limit.FailureCanceled {
+		d.Err = context.Cause(ctx)
+		rc.SetConnectionClose()
+	}
+}
+
+// answer sets a decision's headers, and the body that was written, with status 200.
 func (s *Server) answer(rc *fasthttp.RequestCtx, x *exchange, d *limit.Decision) {
 	x.header = s.setDecisionHeaders(&rc.Response.Header, x.header, d)
-	writeDecision(&x.answer, d)
 	rc.SetBody(x.answer.Buf)
 }
 
@@ -101,7 +123,7 @@ func (s *Server) checkMany(ctx context.Context, arrival time.Time, rc *fasthttp.
 			decisions = decisions[1:]
 			degraded = degraded || d.Degraded
 			if err = d.Err; err == nil {
-				writeDecision(&x.answer, d)
+				writeDecision(&x.answer, d, false)
 				continue
 			}
 		}

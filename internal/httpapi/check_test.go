@@ -55,7 +55,7 @@ func TestCheckAnswers(t *testing.T) {
 			`{"allowed":false,"never":true,"degraded":false,"tier":"local","limits":[{"name":"per-user","allowed":false,"limit":3,"never":true}]}`},
 		{"a limit of 0", `{"limit":"closed","key":"u"}`, 429,
 			`{"allowed":false,"never":true,"degraded":false,"tier":"local","limits":[{"name":"closed","allowed":false,"limit":0,"remaining":0,"never":true,"reset_after_ms":0}]}`},
-		{"what this version has not, but switched off", `{"limit":"per-user","key":"u","ticket":false,"max_wait_ms":0}`, 200,
+		{"a ticket and a wait, but switched off", `{"limit":"per-user","key":"u","ticket":false,"max_wait_ms":0}`, 200,
 			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `]}`},
 		{"white space", " {\n\"limit\" :\t\"per-user\" , \"key\" : \"u\" }\r\n", 200,
 			`{"allowed":true,"degraded":false,"tier":"redis","limits":[` + userLeft2 + `]}`},
@@ -109,7 +109,8 @@ func TestCheckShadow(t *testing.T) {
 	})
 }
 
-// A debt is no negative rest, what is not known is not told, and a fallback says so.
+// A debt is told as one, but in the headers, which know none; what is not known is not told; and a
+// fallback says so.
 func TestCheckTellsOnlyWhatIsTrue(t *testing.T) {
 	s := start(t, nil)
 	s.store.change = func(d *limit.Decision) {
@@ -119,7 +120,7 @@ func TestCheckTellsOnlyWhatIsTrue(t *testing.T) {
 	}
 	got := s.check(t, `{"policy":"chat","attributes":{"user":"u","tenant":"t"}}`)
 	want := `{"allowed":true,"degraded":true,"tier":"fallback","limits":[` +
-		`{"name":"per-user","allowed":true,"limit":3,"remaining":0,"reset_after_ms":1000},{"name":"tokens","allowed":true,"limit":60000}]}`
+		`{"name":"per-user","allowed":true,"limit":3,"remaining":-20,"reset_after_ms":1000},{"name":"tokens","allowed":true,"limit":60000}]}`
 	if got.status != 200 || got.body != want {
 		t.Errorf("got %s\nwant 200 %s", got, want)
 	}

@@ -17,15 +17,23 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bodies := regexp.MustCompile(`-d '([^']*)'`).FindAllSubmatch(text, -1)
-	if len(bodies) == 0 {
-		t.Error("no example of a request was found")
-	}
-	for _, body := range bodies {
-		_, errs, _, err := httpapi.ParseCheck(body[1])
-		if err != nil || slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-			t.Errorf("%s: %v, %v", body[1], err, errs)
+	bodies := regexp.MustCompile(`(/v1/[a-z]+) -d '([^']*)'`).FindAllSubmatch(text, -1)
+	asked := map[string]bool{}
+	for _, match := range bodies {
+		path, body := string(match[1]), match[2]
+		asked[path] = true
+		var errs []error
+		if path == "/v1/check" {
+			_, errs, _, err = httpapi.ParseCheck(body)
+		} else {
+			_, _, err = httpapi.ParseSettlement(path, body)
 		}
+		if err != nil || slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+			t.Errorf("%s: %v, %v", body, err, errs)
+		}
+	}
+	if len(asked) != 3 {
+		t.Errorf("there are examples of %v alone", asked)
 	}
 	answers := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(text, -1)
 	if len(answers) == 0 {

@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"strings"
+	"strconv"
 
 	"github.com/go-faster/jx"
 
@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/internal/problem"
 )
 
-// field is a member of a question, as a bit.
+// field is a member of an object that a client sends, as a bit.
 type field uint16
 
 const (
@@ -52,8 +52,8 @@ func fieldOf(name []byte) field {
 	}
 }
 
-// parseField reads the value of one field into q. d stands before the value.
-func (p *parser) parseField(d *jx.Decoder, f field, q *question) (err error) {
+// parseField reads the value of one field of a form into q. d stands before the value.
+func (p *parser) parseField(d *jx.Decoder, in form, f field, q *question) (err error) {
 	switch f {
 	case fieldPolicy:
 		q.policy, err = p.parseName(d, "policy")
@@ -66,37 +66,21 @@ func (p *parser) parseField(d *jx.Decoder, f field, q *question) (err error) {
 	case fieldCost:
 		err = p.parseCost(d, q)
 	case fieldTicket:
-		err = parseTicket(d)
+		err = p.parseTicket(d, in, q)
 	case fieldRequestID:
-		err = invalid("request_id", "this version remembers no request; leave it out")
+		err = p.parseRequestID(d, q)
 	case fieldMaxWait:
-		err = parseMaxWait(d)
+		err = parseMaxWait(d, in, q)
 	case fieldChecks:
 		err = p.parseChecks(d)
 	}
 	return err
 }
 
-// checkTogether refuses fields that exclude each other.
-func checkTogether(seen field) error {
-	switch {
-	case seen&fieldChecks != 0 && seen != fieldChecks:
-		return invalid("checks", "stands alone; put the other fields into each of its questions")
-	case seen&fieldChecks != 0:
-		return nil
-	case seen&fieldPolicy != 0 && seen&fieldLimit != 0:
-		return invalid("limit", "goes without policy; name one of the two")
-	case seen&(fieldPolicy|fieldLimit) == 0:
-		return invalid("policy", "missing; name a policy, or a single limit in limit")
-	default:
-		return nil
-	}
-}
-
 // parseName reads the name of a policy or limit.
 func (p *parser) parseName(d *jx.Decoder, name string) (text, error) {
 	t, err := p.parseString(d, name, "must be a string: a name from the config")
-	if err == nil && t.from == t.to {
+	if err == nil && t.length() == 0 {
 		err = invalid(name, "empty; write a name from the config")
 	}
 	return t, err
@@ -174,7 +158,7 @@ func (p *parser) parseCost(d *jx.Decoder, q *question) (err error) {
 	const reason = `must be a whole number from 0 to 2^53, or an object of them by unit, such as {"tokens": 1200}`
 	switch kind := d.Next(); kind {
 	case jx.Number:
-		q.amount, err = parseWhole(d, "cost")
+		q.amount, err = parseWhole(d, "cost", limit.MaxNumber)
 		q.hasAmount = true
 		return err
 	case jx.Object:
@@ -196,7 +180,7 @@ func (p *parser) parseCost(d *jx.Decoder, q *question) (err error) {
 			}
 		}
 		c := unitCost{unit: p.keep(unit)}
-		if c.amount, err = parseWhole(d, "cost."); err != nil {
+		if c.amount, err = parseWhole(d, "cost.", limit.MaxNumber); err != nil {
 			return inside(err, unit)
 		}
 		q.costs = append(q.costs, c)
@@ -207,32 +191,10 @@ func (p *parser) parseCost(d *jx.Decoder, q *question) (err error) {
 	return nil
 }
 
-func parseTicket(d *jx.Decoder) error {
-	if kind := d.Next(); kind != jx.Bool {
-		return wrongType(kind, "ticket", "must be true or false")
-	}
-	wanted, err := d.Bool()
-	if err != nil {
-		return errSyntax
-	}
-	if wanted {
-		return invalid("ticket", "this version gives no tickets; leave it out")
-	}
-	return nil
-}
-
-func parseMaxWait(d *jx.Decoder) error {
-	wait, err := parseWhole(d, "max_wait_ms")
-	if err == nil && wait > 0 {
-		err = invalid("max_wait_ms", "needs a leaky_bucket limit in the policy; leave it out")
-	}
-	return err
-}
-
-// parseWhole reads a whole number from 0 to 2^53, exactly or not at all.
-func parseWhole(d *jx.Decoder, name string) (int64, error) {
+// parseWhole reads a whole number from 0 to most, which is at most 2^53, exactly or not at all.
+func parseWhole(d *jx.Decoder, name string, most int64) (int64, error) {
 	if kind := d.Next(); kind != jx.Number {
-		return 0, wrongType(kind, name, "must be a whole number from 0 to 2^53")
+		return 0, wrongType(kind, name, "must be a whole number from 0 to "+numeral(most))
 	}
 	raw, err := d.Raw()
 	if err != nil {
@@ -246,11 +208,19 @@ func parseWhole(d *jx.Decoder, name string) (int64, error) {
 		case c < '0' || c > '9':
 			return 0, invalid(name, "must be a whole number in digits alone, without fraction or exponent")
 		}
-		if n = n*10 + int64(c-'0'); n > limit.MaxNumber {
-			return 0, invalid(name, "must be at most 9007199254740992 (2^53)")
+		if n = n*10 + int64(c-'0'); n > most {
+			return 0, invalid(name, "must be at most "+numeral(most))
 		}
 	}
 	return n, nil
+}
+
+// numeral writes a bound as people know it.
+func numeral(most int64) string {
+	if most == limit.MaxNumber {
+		return "9007199254740992 (2^53)"
+	}
+	return strconv.FormatInt(most, 10)
 }
 
 // wrongType is the error for a value of a kind that is wrong for the given reason.
@@ -267,16 +237,4 @@ func inside(err error, member []byte) error {
 		return invalid(e.Field+string(member), e.Reason)
 	}
 	return err
-}
-
-// unknownField is the error for a field that no question has.
-func unknownField(name string, outermost bool) error {
-	known := fieldNames[:]
-	if !outermost {
-		known = known[:len(known)-1]
-		if name == "checks" {
-			return invalid(name, "a question of checks holds no checks")
-		}
-	}
-	return invalid(name, "unknown field; there are "+strings.Join(known, ", ")+"; an attribute goes inside attributes")
 }

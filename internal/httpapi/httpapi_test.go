@@ -70,9 +70,15 @@ func testRules(t testing.TB) *limit.Rules {
 
 func newLimiter(t testing.TB, store limiter.Store) *limiter.Limiter {
 	t.Helper()
+	return newLimiterWith(t, store, testRules(t))
+}
+
+func newLimiterWith(t testing.TB, store limiter.Store, rules *limit.Rules) *limiter.Limiter {
+	t.Helper()
+	secret := limit.Secret("a secret of the tests")
 	l, err := limiter.New(limiter.Config{
-		Store: store, Secret: func() limit.Secret { return nil }, Timeout: time.Minute,
-		Rules: testRules(t), Registry: prometheus.NewRegistry(),
+		Store: store, Secret: func() limit.Secret { return secret }, Timeout: time.Minute,
+		Rules: rules, Registry: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

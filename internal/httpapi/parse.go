@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-faster/jx"
@@ -22,6 +23,8 @@ var errSyntax = errors.New("httpapi: not JSON")
 // text is a decoded string: a range of the parser's arena.
 type text struct{ from, to int }
 
+func (t text) length() int { return t.to - t.from }
+
 type attribute struct{ name, value text }
 
 type unitCost struct {
@@ -29,7 +32,7 @@ type unitCost struct {
 	amount int64
 }
 
-// question is one question as it was read.
+// question is one question, or one settlement, as it was read.
 type question struct {
 	err                error // what is wrong with this one of several; nothing else is valid then
 	seen               field
@@ -38,13 +41,17 @@ type question struct {
 	costs              []unitCost
 	amount             int64 // the cost without a unit
 	hasAmount          bool
+	ticket             bool          // one is wanted
+	sealed             text          // the ticket that is to be settled; of a finish or renewal
+	requestID          text          // 1 to maxRequestID bytes, where it was given
+	maxWait            time.Duration // 0: the answer is not held back
 }
 
 func (q *question) reset() {
 	*q = question{attributes: q.attributes[:0], costs: q.costs[:0]}
 }
 
-// parser reads questions. All strings of a request are decoded into one arena, which becomes one
+// parser reads questions and settlements. All strings of a request are decoded into one arena, which becomes one
 // Go string: what a query holds outlives the request's body at the price of one allocation. The
 // zero parser is ready; it is not safe for concurrent use.
 type parser struct {
@@ -62,18 +69,19 @@ func (p *parser) reset() {
 	p.single.reset()
 }
 
-// parse reads the body of a check. The error is an InvalidError about the request as a whole.
-func (p *parser) parse(body []byte) error {
+// parse reads a body of the given form. The error is an InvalidError about the request as a whole,
+// or limit.ErrForged.
+func (p *parser) parse(body []byte, f form) error {
 	p.reset()
 	if len(body) == 0 {
-		return invalid("", `the body is empty; write a JSON object such as {"policy": "chat", "attributes": {"user": "u42"}}`)
+		return invalid("", "the body is empty; write a JSON object such as "+f.example())
 	}
 	if !utf8.Valid(body) {
 		return invalid("", "the body is not valid UTF-8")
 	}
 	p.broken = problem.HalfSurrogate(body)
 	p.body.ResetBytes(body)
-	err := p.parseBody()
+	err := p.parseBody(f)
 	switch {
 	case err == errSyntax:
 		return syntaxError(body)
@@ -84,7 +92,7 @@ func (p *parser) parse(body []byte) error {
 	}
 }
 
-func (p *parser) parseBody() error {
+func (p *parser) parseBody(f form) error {
 	switch p.body.Next() {
 	case jx.Object:
 	case jx.Invalid:
@@ -92,7 +100,7 @@ func (p *parser) parseBody() error {
 	default:
 		return invalid("", "the body must be a JSON object")
 	}
-	if err := p.parseQuestion(&p.body, &p.single, true); err != nil {
+	if err := p.parseObject(&p.body, &p.single, f); err != nil {
 		return err
 	}
 	if p.body.Skip() != io.EOF {
@@ -101,9 +109,8 @@ func (p *parser) parseBody() error {
 	return nil
 }
 
-// parseQuestion reads one question from d, which stands before an object. Only the outermost
-// object may hold checks.
-func (p *parser) parseQuestion(d *jx.Decoder, q *question, outermost bool) error {
+// parseObject reads one object of the given form from d, which stands before it.
+func (p *parser) parseObject(d *jx.Decoder, q *question, in form) error {
 	members, err := d.ObjIter()
 	if err != nil {
 		return errSyntax
@@ -111,21 +118,21 @@ func (p *parser) parseQuestion(d *jx.Decoder, q *question, outermost bool) error
 	for members.Next() {
 		name := members.Key()
 		f := fieldOf(name)
-		if f == 0 || f == fieldChecks && !outermost {
-			return unknownField(string(name), outermost)
+		if f&in.fields() == 0 {
+			return in.unknown(string(name))
 		}
 		if q.seen&f != 0 {
 			return invalid(string(name), "given twice")
 		}
 		q.seen |= f
-		if err := p.parseField(d, f, q); err != nil {
+		if err := p.parseField(d, in, f, q); err != nil {
 			return err
 		}
 	}
 	if members.Err() != nil {
 		return errSyntax
 	}
-	return checkTogether(q.seen)
+	return in.checkTogether(q.seen)
 }
 
 // parseChecks reads several questions. What is wrong with one of them stands in its err.
@@ -167,7 +174,7 @@ func (p *parser) parseElement(kind jx.Type, raw []byte, q *question) error {
 		return errHalfSurrogate()
 	}
 	p.element.ResetBytes(raw)
-	return p.parseQuestion(&p.element, q, false)
+	return p.parseObject(&p.element, q, formElement)
 }
 
 // addCheck returns the next of several questions, empty, in memory that was used before.
@@ -189,6 +196,7 @@ func (q *question) fill(arena string, out *limit.Query) {
 	out.Policy, out.Limit = str(q.policy), str(q.limit)
 	out.Key, out.HasKey = str(q.key), q.seen&fieldKey != 0
 	out.Amount, out.HasAmount = q.amount, q.hasAmount
+	out.Ticket, out.RequestID, out.MaxWait = q.ticket, str(q.requestID), q.maxWait
 	for _, a := range q.attributes {
 		out.Attributes = append(out.Attributes, limit.Attribute{Name: str(a.name), Value: str(a.value)})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tidegate/tidegate/internal/problem"
 )
 
-// The errors of a request that never became a question.
+// The errors of a request that never became a question, or whose answer nobody waits for.
 var (
 	errNotFound     = errors.New("httpapi: no such path")
 	errMethod       = errors.New("httpapi: method not allowed")
@@ -25,6 +25,11 @@ var (
 	errReadTimeout  = errors.New("httpapi: request did not arrive in time")
 	errMalformed    = errors.New("httpapi: request is not HTTP")
 	errPanic        = errors.New("httpapi: panic")
+	errHungUp       = errors.New("httpapi: the client hung up while it waited")
+	errStopping     = errors.New("httpapi: the server stops")
+
+	// errSettle stands around the error of a settlement, which may be asked for again in any case.
+	errSettle = errors.New("httpapi: settle")
 )
 
 // problemOf is the one place that turns an error into a status.
@@ -35,10 +40,20 @@ func problemOf(err error) problem.Problem {
 		return problem.Invalid(bad)
 	case errors.Is(err, limit.ErrUnknownPolicy):
 		return problem.Problem{Status: 404, Code: "unknown-policy", Detail: problem.Cut(strings.TrimPrefix(err.Error(), "limit: "))}
+	case errors.Is(err, limit.ErrForged):
+		return problem.Problem{Status: 400, Code: "invalid-ticket", Field: "ticket", Detail: "ticket: this is no ticket of these sidecars, or it was damaged; send it back as it was given"}
+	case errors.Is(err, limit.ErrExpired):
+		return problem.Problem{Status: 410, Code: "ticket-expired", Detail: "the ticket or its slot has expired, it was finished before, or the memory in which it was charged is gone; there is nothing left to do with it"}
+	case errors.Is(err, errSettle) && errors.Is(err, limit.ErrUnavailable):
+		return problem.Away("Redis cannot be reached or did not answer in time; it may or may not have been done, and asking again is safe")
 	case errors.Is(err, limit.ErrUnavailable):
 		return problem.Away("Redis cannot be reached or did not answer in time, and a limit of this question fails closed")
 	case errors.Is(err, limit.ErrWrongType):
 		return problem.Problem{Status: 503, Code: "wrong-type", Detail: "a key of this limit holds something else in the store; it was left alone"}
+	case errors.Is(err, errStopping):
+		return problem.Stopping("the sidecar stops, so that the answer is held back no longer; ask again in a moment")
+	case errors.Is(err, errHungUp):
+		return problem.Problem{Status: 400, Code: "hung-up", Detail: "the client closed the connection, or its own side of it, before the answer was due; keep it open"}
 	case errors.Is(err, errNotFound):
 		return problem.Problem{Status: 404, Code: "not-found", Detail: "there is nothing at this path; try POST /v1/check"}
 	case errors.Is(err, errMethod):
@@ -64,8 +79,10 @@ func (s *Server) fail(rc *fasthttp.RequestCtx, err error) {
 	rc.SetStatusCode(p.Status)
 	rc.SetContentTypeBytes(valueProblem)
 	rc.Response.Header.SetCanonical(headerCacheControl, valueNoStore)
-	if p.Degraded() {
+	if p.Passes() {
 		rc.Response.Header.SetCanonical(headerRetry, []byte("1"))
+	}
+	if p.Degraded() {
 		rc.Response.Header.SetCanonical(headerDegraded, valueTrue)
 	}
 	rc.SetBody(w.Buf)

@@ -25,6 +25,16 @@ func TestMethodsAndPaths(t *testing.T) {
 		{"DELETE", "/v1/check", 405, "POST"},
 		{"BREW", "/v1/check", 405, "POST"},
 		{"post", "/v1/check", 405, "POST"},
+		{"GET", "/v1/finish", 405, "POST"},
+		{"HEAD", "/v1/finish", 405, "POST"},
+		{"OPTIONS", "/v1/finish", 405, "POST"},
+		{"PUT", "/v1/finish", 405, "POST"},
+		{"GET", "/v1/renew", 405, "POST"},
+		{"HEAD", "/v1/renew", 405, "POST"},
+		{"OPTIONS", "/v1/renew", 405, "POST"},
+		{"DELETE", "/v1/renew", 405, "POST"},
+		{"POST", "/v1/finish/", 404, ""},
+		{"POST", "/v1/Renew", 404, ""},
 		{"POST", "/v1/status", 405, "GET, HEAD"},
 		{"OPTIONS", "/v1/status?limit=per-user&key=u", 405, "GET, HEAD"},
 		{"POST", "/", 404, ""},
@@ -146,7 +156,9 @@ func TestValuesStayPrivate(t *testing.T) {
 		`{"limit":"pair","key":"secret-value"}`,
 		`{"limit":"per-user","key":"secret-value","attributes":{"user":"secret-value"}}`,
 		`{"limit":"per-user","key":"secret-value","cost":{"tokens":1}}`,
-		`{"limit":"per-user","key":"secret-value","request_id":"secret-value"}`,
+		`{"limit":"per-user","key":"secret-value","request_id":"` + strings.Repeat("secret-value", 22) + `"}`,
+		`{"limit":"per-user","key":"secret-value","request_id":"secret-value","max_wait_ms":1}`,
+		`{"limit":"per-user","key":"secret-value","ticket":"secret-value"}`,
 	} {
 		got := s.check(t, body)
 		if got.status != 400 || strings.Contains(got.body, "secret-value") {

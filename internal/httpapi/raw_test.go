@@ -21,6 +21,11 @@ const (
 	askRaw   = "POST /v1/check HTTP/1.1\r\nHost: t\r\nContent-Length: 30\r\n\r\n" + question
 )
 
+// post returns a request in full.
+func post(path, body string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+}
+
 // rawConn is a connection on which a test says exactly what it wants to say.
 type rawConn struct {
 	net.Conn
@@ -72,9 +77,18 @@ func (c *rawConn) wantClosed(t *testing.T) {
 
 // bothWays runs a test over TCP and over the Unix socket.
 func bothWays(t *testing.T, change func(*httpapi.Config), test func(t *testing.T, s *sidecar, dial func() *rawConn)) {
+	overBoth(t, func(t *testing.T) *sidecar { return start(t, change) }, test)
+}
+
+// realBothWays is bothWays with the store that is in this process.
+func realBothWays(t *testing.T, change func(*httpapi.Config), test func(t *testing.T, s *sidecar, dial func() *rawConn)) {
+	overBoth(t, func(t *testing.T) *sidecar { return startReal(t, change) }, test)
+}
+
+func overBoth(t *testing.T, start func(*testing.T) *sidecar, test func(t *testing.T, s *sidecar, dial func() *rawConn)) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
-			s := start(t, change)
+			s := start(t)
 			address := map[string]string{"tcp": s.tcp, "unix": s.unix}[network]
 			test(t, s, func() *rawConn { return dial(t, network, address) })
 		})

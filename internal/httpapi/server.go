@@ -130,11 +130,13 @@ func (s *Server) closeListeners() {
 
 // Run answers requests until ctx ends, then stops accepting, answers everything in flight and
 // returns nil, at the latest after ShutdownTimeout, when it cuts the connections that are left. It
-// is an error when a listener fails. The end of ctx does not cancel requests in flight.
+// is an error when a listener fails. The end of ctx does not cancel requests in flight, but those
+// whose answers are held back, which may be for minutes.
 func (s *Server) Run(ctx context.Context) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	server := s.newFastHTTP(requests)
+	waits, stopWaits := context.WithCancelCause(requests)
+	server := s.newFastHTTP(lives{requests: requests, waits: waits})
 	ended := make(chan error, len(s.listeners))
 	var serving sync.WaitGroup
 	for _, l := range s.listeners {
@@ -145,6 +147,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-ended:
 	}
+	stopWaits(errStopping)
 	s.drain(server)
 	cancel()
 	serving.Wait()
@@ -171,9 +174,15 @@ func (s *Server) drain(server *fasthttp.Server) {
 	}
 }
 
-func (s *Server) newFastHTTP(requests context.Context) *fasthttp.Server {
+// lives bound how long the requests of a running server may take.
+type lives struct {
+	requests context.Context
+	waits    context.Context // of those whose answers are held back; its end says why
+}
+
+func (s *Server) newFastHTTP(l lives) *fasthttp.Server {
 	return &fasthttp.Server{
-		Handler:                      func(rc *fasthttp.RequestCtx) { s.serve(requests, rc) },
+		Handler:                      func(rc *fasthttp.RequestCtx) { s.serve(l, rc) },
 		ErrorHandler:                 s.refuse,
 		ConnState:                    noteState,
 		Logger:                       serverLog{s.cfg.Logger},
@@ -191,20 +200,32 @@ func (s *Server) newFastHTTP(requests context.Context) *fasthttp.Server {
 	}
 }
 
-// serve answers one request. ctx bounds its wait for the limiter.
-func (s *Server) serve(ctx context.Context, rc *fasthttp.RequestCtx) {
+// serve answers one request.
+func (s *Server) serve(l lives, rc *fasthttp.RequestCtx) {
 	arrival := time.Now()
 	defer s.recover(rc)
 	switch string(rc.URI().PathOriginal()) { // as it was sent: only these very paths charge
 	case "/v1/check":
 		if rc.IsPost() {
-			s.check(ctx, arrival, rc)
+			s.check(l, arrival, rc)
+		} else {
+			s.refuseMethod(rc, "POST")
+		}
+	case "/v1/finish":
+		if rc.IsPost() {
+			s.finish(l.requests, arrival, rc)
+		} else {
+			s.refuseMethod(rc, "POST")
+		}
+	case "/v1/renew":
+		if rc.IsPost() {
+			s.renew(l.requests, arrival, rc)
 		} else {
 			s.refuseMethod(rc, "POST")
 		}
 	case "/v1/status":
 		if rc.IsGet() || rc.IsHead() {
-			s.status(ctx, arrival, rc)
+			s.status(l.requests, arrival, rc)
 		} else {
 			s.refuseMethod(rc, "GET, HEAD")
 		}

@@ -24,6 +24,7 @@ func (s *Server) status(ctx context.Context, arrival time.Time, rc *fasthttp.Req
 		if d := &x.decisions[0]; d.Err != nil {
 			s.fail(rc, d.Err)
 		} else {
+			writeDecision(&x.answer, d, true)
 			s.answer(rc, x, d)
 		}
 	}
@@ -43,7 +44,7 @@ func (p *parser) parseParameters(query []byte) error {
 			return err
 		}
 	}
-	return checkTogether(p.single.seen)
+	return formElement.checkTogether(p.single.seen)
 }
 
 func (p *parser) parseParameter(piece []byte) error {

@@ -20,6 +20,9 @@ type fakeStore struct {
 	change func(*limit.Decision) // the last word on every decision
 	hold   chan struct{}         // when set, calls wait until it is closed or ctx ends
 	held   chan struct{}         // receives once for every call that waits
+
+	settled limit.Settled      // answer of Settle
+	settles []limit.Settlement // what Settle was asked
 }
 
 func newStore() *fakeStore {
@@ -81,7 +84,11 @@ func (s *fakeStore) decide(r *limit.Request, d *limit.Decision) {
 	}
 }
 
-func (s *fakeStore) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
-	return limit.Settled{}, s.err
+func (s *fakeStore) Settle(_ context.Context, settlement *limit.Settlement) (limit.Settled, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settles = append(s.settles, *settlement)
+	return s.settled, s.err
 }
+
 func (s *fakeStore) Forget(context.Context, limit.Charge) error { return nil }

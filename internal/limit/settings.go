@@ -81,13 +81,17 @@ func NewSlidingWindow(limit, span int64) (Settings, error) {
 	if err != nil {
 		return s, err
 	}
+	tooCoarse := fmt.Errorf("%w: a limit of %d in %s", ErrTooCoarse, limit, FormatMicros(span))
+	if limit >= maxWeight {
+		return s, tooCoarse
+	}
 	unit := int64(1)
 	for limit > 0 && ceilDiv(span, unit) > (maxWeight-1)/limit {
 		unit *= 10
 	}
 	s.Window.Unit, s.Window.Units = unit, ceilDiv(span, unit)
 	if unit > 1 && span/unit < minUnits {
-		return s, fmt.Errorf("%w: a limit of %d in %s", ErrTooCoarse, limit, FormatMicros(span))
+		return s, tooCoarse
 	}
 	return s, nil
 }

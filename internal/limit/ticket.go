@@ -11,6 +11,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -70,7 +71,7 @@ func ticketCipher(secret Secret, id string) cipher.AEAD {
 // process's memory than home's.
 func OpenTicket(text string, secrets []Secret, home uint64, zone func(string) (*time.Location, error)) (*Ticket, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) < ticketHead+ticketNonce+ticketChecksum || raw[0] != ticketVersion {
+	if err != nil || strings.ContainsAny(text, "\r\n") || len(raw) < ticketHead+ticketNonce+ticketChecksum || raw[0] != ticketVersion {
 		return nil, ErrForged
 	}
 	body := raw[:len(raw)-ticketChecksum]

@@ -14,21 +14,25 @@ type Fallback struct {
 	memory *Memory
 	tier   *Tier
 	nodes  func(*limit.Limit) int
-	shares map[shareOf]limit.TokenBucket // guarded by memory.mu
+	shares map[shareOf]*limit.Settings // guarded by memory.mu
+	limits map[string]*limit.Limit     // as they were last asked about, by name; guarded by memory.mu
 }
 
 type shareOf struct {
-	bucket limit.TokenBucket
-	nodes  int
+	settings limit.Settings
+	nodes    int
 }
 
-// maxShares bounds the shares kept; the config and the node counts give far fewer.
+// maxShares bounds the shares kept, and the limits; the config and the node counts give far fewer.
 const maxShares = 10_000
 
 // NewFallback returns a Fallback that keeps its states in memory, and asks tier for what was last
 // known and nodes for how many nodes share a limit.
 func NewFallback(memory *Memory, tier *Tier, nodes func(*limit.Limit) int) *Fallback {
-	return &Fallback{memory: memory, tier: tier, nodes: nodes, shares: map[shareOf]limit.TokenBucket{}}
+	return &Fallback{
+		memory: memory, tier: tier, nodes: nodes,
+		shares: map[shareOf]*limit.Settings{}, limits: map[string]*limit.Limit{},
+	}
 }
 
 // Decide decides requests in order, all or nothing each, and fills decisions. The verdicts carry
@@ -36,76 +40,139 @@ func NewFallback(memory *Memory, tier *Tier, nodes func(*limit.Limit) int) *Fall
 func (f *Fallback) Decide(requests []limit.Request, decisions []*limit.Decision) {
 	m := f.memory
 	for i := range requests {
-		charges := make([]limit.Charge, len(requests[i].Charges))
+		own := requests[i]
+		own.Charges = make([]limit.Charge, len(requests[i].Charges))
 		m.mu.Lock()
 		wall := time.Now() // under the lock: a state must not see time go backwards and refill twice
 		now := m.at(wall)
 		for j := range requests[i].Charges {
-			charges[j] = f.share(wall, &requests[i].Charges[j])
+			whole := &requests[i].Charges[j]
+			f.know(whole.Limit)
+			nodes := f.nodes(whole.Limit)
+			own.Charges[j] = f.share(whole, nodes)
+			f.hear(wall, now, whole, &own.Charges[j], nodes)
 		}
-		for j := range charges {
-			f.cap(wall, now, &requests[i].Charges[j], &charges[j])
-		}
-		own := requests[i]
-		own.Charges = charges
 		m.decide(now, &own, decisions[i])
 		m.mu.Unlock()
 		decisions[i].Tier = limit.TierFallback
-		for j := range decisions[i].Verdicts {
-			decisions[i].Verdicts[j].Settings = requests[i].Charges[j].Settings
-		}
+		restore(decisions[i].Verdicts, requests[i].Charges)
 	}
 }
 
-// share returns the charge on this node's share. The caller holds the memory's mu.
-func (f *Fallback) share(wall time.Time, c *limit.Charge) limit.Charge {
-	of := shareOf{bucket: c.Settings.Bucket, nodes: f.nodes(c.Limit)}
-	bucket, ok := f.shares[of]
+// restore gives the verdicts on shares the settings that the charges had.
+func restore(verdicts []limit.Verdict, charges []limit.Charge) {
+	for i := range verdicts {
+		verdicts[i].Settings = charges[i].Settings
+	}
+}
+
+// know keeps l for settling: a ticket's limits have no more than its name. The caller holds the
+// memory's mu.
+func (f *Fallback) know(l *limit.Limit) {
+	if f.limits[l.Name] == l {
+		return
+	}
+	if len(f.limits) >= maxShares {
+		clear(f.limits)
+	}
+	f.limits[l.Name] = l
+}
+
+// share returns the charge on the share of one of so many nodes. The caller holds the memory's mu.
+func (f *Fallback) share(c *limit.Charge, nodes int) limit.Charge {
+	of := shareOf{settings: *c.Settings, nodes: nodes}
+	settings, ok := f.shares[of]
 	if !ok {
 		if len(f.shares) >= maxShares {
 			clear(f.shares)
 		}
-		bucket = of.bucket.Share(int64(of.nodes))
-		f.shares[of] = bucket
-	}
-	if tokens, _, ok := f.tier.Known(wall, c); ok {
-		bucket.Initial = part(tokens, of.nodes)
+		own := of.settings.Share(int64(nodes))
+		settings = &own
+		f.shares[of] = settings
 	}
 	share := *c
-	share.Settings = &limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}
+	share.Settings = settings
 	return share
 }
 
-// cap lowers a stored share to its part of what an answer left that was asked for after the
-// share's last change. The caller holds the memory's mu.
-func (f *Fallback) cap(wall time.Time, now int64, whole, share *limit.Charge) {
+// hear lets a share take the newest answer into account, once: one that is not in use begins with its
+// part of what that leaves, one that is in use is lowered to it. It never gains anything by an answer.
+// The caller holds the memory's mu.
+func (f *Fallback) hear(wall time.Time, now int64, whole, share *limit.Charge, nodes int) {
+	left, reset, asOf, known := f.tier.Known(wall, whole)
+	if !known {
+		return
+	}
+	left = part(left, nodes)
+	answered := f.memory.at(asOf)
 	stored, ok := f.memory.states.Peek(share.Key)
-	if !ok {
+	var next limit.State
+	switch inUse := ok && now < stored.until; {
+	case inUse && stored.heard >= answered:
 		return
+	case inUse:
+		next = stored.state
+		lower(share.Settings, &next, now, left, reset)
+	default:
+		share.Settings.Decide(&next, now, 0)
+		if unused, _ := share.Settings.Report(&next, now); unused == left {
+			return
+		}
+		next = share.Settings.Seed(now, left, reset)
 	}
-	_, asOf, known := f.tier.Known(wall, whole)
-	if !known || f.memory.at(asOf) < stored.state.Bucket.At {
-		return
-	}
-	bucket := &share.Settings.Bucket
-	next, _, _ := bucket.Decide(stored.state.Bucket, now, 0)
-	if next.Tokens > bucket.Initial {
-		next.Tokens, next.Rem = bucket.Initial, 0
-		f.memory.store(now, share, &step{stored: stored, next: limit.State{Bucket: bucket.Charge(next, 0)}})
+	f.memory.store(now, share, &step{stored: stored, next: next})
+	if kept, ok := f.memory.states.Peek(share.Key); ok {
+		kept.heard = answered
 	}
 }
 
-// part returns an n-th of tokens, rounded down.
-func part(tokens int64, n int) int64 {
+// lower charges the state of a share with what it has more than left, which keeps what was charged
+// before to be settled. A fixed window lasts until the known one is over: else what is left until then
+// would be had twice.
+func lower(share *limit.Settings, s *limit.State, now, left, reset int64) {
+	share.Decide(s, now, 0)
+	have, _ := share.Report(s, now)
+	surplus := max(0, have-left)
+	if share.Algorithm == limit.ConcurrencyAlgorithm {
+		for range surplus {
+			share.Charge(s, now, 1, "")
+		}
+	} else {
+		share.Charge(s, now, surplus, "")
+	}
+	if share.Algorithm == limit.FixedWindowAlgorithm {
+		s.Window.End = max(s.Window.End, now+reset)
+	}
+}
+
+// part returns an n-th of what is left, rounded down.
+func part(left int64, n int) int64 {
 	by := int64(max(1, n))
-	p := tokens / by
-	if tokens%by < 0 {
+	p := left / by
+	if left%by < 0 {
 		p--
 	}
 	return p
 }
 
-// Settle settles what Decide has charged to this node's share.
-func (f *Fallback) Settle(ctx context.Context, s *limit.Settlement) (limit.Settled, error) {
-	return f.memory.Settle(ctx, s)
+// Settle settles what Decide has charged to this node's share, under the share's settings as they are
+// now. The errors are those of Memory.Settle; the verdicts name the ticket's own settings.
+func (f *Fallback) Settle(_ context.Context, s *limit.Settlement) (limit.Settled, error) {
+	m := f.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ticket, own := *s.Ticket, *s
+	own.Ticket = &ticket
+	ticket.Charges = make([]limit.Charge, len(s.Ticket.Charges))
+	for i := range ticket.Charges {
+		c := &s.Ticket.Charges[i]
+		l := c.Limit
+		if asked, ok := f.limits[l.Name]; ok {
+			l = asked
+		}
+		ticket.Charges[i] = f.share(c, f.nodes(l))
+	}
+	answer, err := m.settle(m.now(), &own)
+	restore(answer.Verdicts, s.Ticket.Charges)
+	return answer, err
 }

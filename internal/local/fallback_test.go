@@ -46,7 +46,7 @@ func newCutOff(t *testing.T, b limit.TokenBucket, nodes int) *cutOff {
 func (c *cutOff) shared(cost int64, nodes ...cutOffNode) {
 	v := c.answer(time.Since(c.base), cost)
 	for _, n := range nodes {
-		n.tier.Observe(time.Now(), &limit.Charge{Key: key}, &v)
+		n.tier.Observe(time.Now(), c.charge(cost), &v)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestShareOfADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutOff(t, even(t, 30, 1_000_000, 30), 3) // 10/s each
 		// A settlement left the bucket 11 below zero: 4 for each.
-		c.state = c.limit.Settings.Bucket.Charge(limit.BucketState{Tokens: 30, At: c.micros(0), Micros: c.limit.Settings.Bucket.Micros}, 41)
+		c.state.Bucket = c.limit.Settings.Bucket.Charge(limit.BucketState{Tokens: 30, At: c.micros(0), Micros: c.limit.Settings.Bucket.Micros}, 41)
 		c.shared(0, c.nodes...)
 		v := c.want(0, 1, 0)
 		if v.Remaining != -4 || v.RetryAfter != 500*time.Millisecond {
@@ -256,7 +256,7 @@ func cutOffAtRandom(t *testing.T, rng *rand.Rand) {
 		b.Initial = b.Burst
 		c.limit.Settings.Bucket = b
 		c.shared(rng.Int64N(b.Burst+1), c.nodes...)
-		left, _, _ = c.nodes[0].tier.Known(time.Now(), c.charge(0))
+		left, _, _, _ = c.nodes[0].tier.Known(time.Now(), c.charge(0))
 	case 2: // some know what was left, some what was left long before
 		for range 5 {
 			if v := c.answer(time.Since(c.base), spread(rng, 1, float64(b.Burst)+1)); v.Known {

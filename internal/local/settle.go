@@ -28,7 +28,10 @@ func (m *Memory) repeat(now int64, r *limit.Request, d *limit.Decision) bool {
 	own := d.Verdicts
 	*d = stored.grant.decision
 	d.Verdicts = append(own, d.Verdicts...)
-	d.Age = time.Duration(now-d.At) * time.Microsecond
+	for i := range d.Verdicts {
+		d.Verdicts[i].Limit, d.Verdicts[i].Settings = r.Charges[i].Limit, r.Charges[i].Settings
+	}
+	d.Age = time.Duration(max(0, now-d.At)) * time.Microsecond
 	return true
 }
 
@@ -140,7 +143,7 @@ func (m *Memory) isLast(now int64, s *limit.Settlement) bool {
 	}
 	for i := range s.Ticket.Charges {
 		c := &s.Ticket.Charges[i]
-		if c.Settings.Algorithm != limit.LeakyBucketAlgorithm {
+		if c.Settings.Algorithm != limit.LeakyBucketAlgorithm || c.Cost == 0 {
 			continue
 		}
 		step := m.look(now, &limit.Charge{Settings: c.Settings, Key: c.Key})

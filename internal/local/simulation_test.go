@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,26 +12,36 @@ import (
 	"github.com/tidegate/tidegate/internal/local"
 )
 
-// simulation is several nodes with a tier each on one shared bucket. Its time is the shared
+// simulation is several nodes with a tier each on one shared limit. Its time is the shared
 // store's, in ns; each node's clock runs a little differently.
 type simulation struct {
-	t      *testing.T
-	rng    *rand.Rand
-	limit  *limit.Limit
-	state  limit.BucketState
-	now    int64
-	nodes  []simulatedNode
-	events eventHeap
+	t       *testing.T
+	rng     *rand.Rand
+	limit   *limit.Limit
+	state   limit.State
+	now     int64
+	behind  int64 // how far the store's clock was set back, in ns
+	nodes   []simulatedNode
+	events  eventHeap
+	charged []limit.Payment // the latest, some of which are settled
 
-	credits  bool  // tokens come back now and then
-	credited int64 // when they last did
+	credits  bool  // something is given back now and then
+	credited int64 // when it last was
 
-	asked, calls, granted, deniedLocally, late int
+	asked, calls, decided, granted, deniedLocally, late int
 }
 
 type simulatedNode struct {
-	tier *local.Tier
-	ppm  int64 // how much faster than the store's its clock runs
+	tier  *local.Tier
+	ppm   int64 // how much faster than the store's its clock runs
+	heard []heard
+}
+
+// heard is an answer that a node has taken over: the limit as it was then.
+type heard struct {
+	asOf  time.Time
+	delay int64 // between the asking and the answer, in ns
+	state limit.State
 }
 
 // simulationStart is in the future, so that the tier never sees an answer that took time by the
@@ -47,8 +58,10 @@ type event struct {
 	node int
 	cost int64
 	kind eventKind
-	asOf time.Time // the call's
+	from int64     // when the call began
+	asOf time.Time // the same by the node's clock
 	told limit.Verdict
+	then limit.State // once the store has answered
 }
 
 type eventKind int
@@ -103,8 +116,54 @@ func randomBucket(rng *rand.Rand) limit.TokenBucket {
 	}
 }
 
-func newSimulation(t *testing.T, rng *rand.Rand, b limit.TokenBucket, nodes int) *simulation {
-	l := &limit.Limit{Name: "l", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}}
+// randomSettings draws settings of an algorithm that the tier denies from: windows from 1µs to a
+// month, limits from 1 to 1e12, often small.
+func randomSettings(rng *rand.Rand) limit.Settings {
+	for {
+		most, span := 1+rng.Int64N(5), spread(rng, 1, 3e12)
+		if rng.IntN(2) == 0 {
+			most = spread(rng, 1, 1e12)
+		}
+		var s limit.Settings
+		var err error
+		switch rng.IntN(8) {
+		case 0:
+			s = bucketOf(randomBucket(rng))
+		case 1:
+			s = bucketOf(randomBucket(rng))
+			s.Algorithm = limit.LeakyBucketAlgorithm
+			s.Bucket.Initial = s.Bucket.Burst
+		case 2:
+			s, err = limit.NewLeakyBucketLog(limit.Rate{Tokens: spread(rng, 1, 1000), Micros: spread(rng, 1, 86_400_000_000)}, most)
+		case 3, 4:
+			s, err = limit.NewSlidingWindowLog(most, span)
+		case 5, 6:
+			s, err = limit.NewSlidingWindow(most, span)
+		default:
+			s, err = limit.NewFixedWindow(most, span)
+			if rng.IntN(3) == 0 {
+				s, err = limit.NewCalendarWindow(most, limit.Period(1+rng.IntN(3)), zones[rng.IntN(len(zones))])
+			}
+		}
+		if err == nil {
+			return s
+		}
+	}
+}
+
+// zones has one that sets its clocks, and one that is no whole hours ahead.
+var zones = []*time.Location{time.UTC, mustZone("Europe/Paris"), mustZone("Asia/Kathmandu")}
+
+func mustZone(name string) *time.Location {
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		panic(err)
+	}
+	return zone
+}
+
+func newSimulation(t *testing.T, rng *rand.Rand, settings limit.Settings, nodes int) *simulation {
+	l := &limit.Limit{Name: "l", Settings: settings}
 	s := &simulation{t: t, rng: rng, limit: l, credited: math.MinInt64 / 2}
 	for range nodes {
 		s.nodes = append(s.nodes, simulatedNode{tier: newTier(t, local.TierConfig{MaxKeys: 1}), ppm: rng.Int64N(1001) - 500})
@@ -114,85 +173,145 @@ func newSimulation(t *testing.T, rng *rand.Rand, b limit.TokenBucket, nodes int)
 
 func (s *simulation) push(e *event) { heap.Push(&s.events, e) }
 
-// micros is the store's time.
-func (s *simulation) micros() int64 { return simulationStart.UnixMicro() + s.now/1000 }
+// micros is the time that the store's clock shows.
+func (s *simulation) micros() int64 { return simulationStart.UnixMicro() + (s.now-s.behind)/1000 }
 
-// answer lets the shared bucket decide.
+// answer lets the shared limit decide.
 func (s *simulation) answer(cost int64) limit.Verdict {
-	w := world{limit: s.limit, state: s.state, base: simulationStart}
-	v := w.answer(time.Duration(s.now), cost)
-	s.state = w.state
+	s.decided++
+	id := strconv.Itoa(s.decided)
+	v := answer(s.limit, &s.state, s.micros(), cost, id)
+	if v.Allowed && cost > 0 {
+		s.charged = append(s.charged, limit.Payment{Charged: cost, Mark: v.Mark, ID: id})
+		s.charged = s.charged[max(0, len(s.charged)-8):]
+	}
 	return v
+}
+
+func (s *simulation) charge(cost int64) *limit.Charge {
+	return &limit.Charge{Limit: s.limit, Settings: &s.limit.Settings, Key: key, Cost: cost}
 }
 
 // step handles the next event. delay draws the time of one way.
 func (s *simulation) step(delay func() int64) {
 	e := heap.Pop(&s.events).(*event)
 	s.now = e.at
-	switch e.kind {
+	node := &s.nodes[e.node]
+	switch c := s.charge(e.cost); e.kind {
 	case arrival:
 		s.asked++
 		now := s.clock(e.node)
-		c := limit.Charge{Limit: s.limit, Settings: &s.limit.Settings, Key: key, Cost: e.cost}
-		if v, denied := s.nodes[e.node].tier.Deny(now, &c); denied {
+		if v, denied := node.tier.Deny(now, c); denied {
 			s.deniedLocally++
 			s.check(e, v)
 			return
 		}
 		s.calls++
-		e.kind, e.asOf = decide, now
+		if underWay, _ := node.tier.Join(now, c, 0); underWay != nil {
+			s.t.Fatal("a question waits although it has no time")
+		}
+		e.kind, e.from, e.asOf = decide, s.now, now
 	case decide:
 		e.kind, e.told = reply, s.answer(e.cost)
+		e.then = s.state
 		if e.told.Allowed {
 			s.granted++
 		}
 	case reply:
-		s.nodes[e.node].tier.Observe(e.asOf, &limit.Charge{Key: key}, &e.told)
+		node.tier.Observe(e.asOf, c, &e.told)
+		node.tier.Leave(c)
+		node.hear(e)
 		return
 	}
 	e.at = s.now + delay()
 	s.push(e)
 }
 
-// check fails the test when the shared bucket would grant at this instant what was denied, unless
-// tokens came back within the last second of the node's clock.
+// hear keeps an answer that the tier takes over. What was known before is of no more use once this
+// node has taken something.
+func (n *simulatedNode) hear(e *event) {
+	if last := len(n.heard) - 1; last >= 0 && e.asOf.Before(n.heard[last].asOf) {
+		return
+	}
+	if e.told.Allowed && e.cost > 0 || len(n.heard) > 100 {
+		n.heard = n.heard[:0]
+	}
+	n.heard = append(n.heard, heard{e.asOf, e.at - e.from, e.then})
+}
+
+// check fails the test when the store would grant at this instant what was denied, unless
+// something came back within the last second of the node's clock; and when the verdict is not what the
+// store would say.
 func (s *simulation) check(e *event, v limit.Verdict) {
 	before := s.state
 	truth := s.answer(e.cost)
 	s.state = before
-	if v.RetryAfter <= 0 || v.ResetAfter < v.RetryAfter && s.limit.Settings.Bucket.Burst >= e.cost {
-		s.t.Fatalf("%+v: verdict %+v", s.limit.Settings.Bucket, v)
+	if v.Allowed || v.RetryAfter <= 0 || v.ResetAfter < v.RetryAfter {
+		s.t.Fatalf("%+v: verdict %+v", s.limit.Settings, v)
 	}
-	if !truth.Allowed {
-		return
+	if truth.Allowed {
+		s.late++
+		const second = 1_000_500_000 // of the slowest clock
+		if s.now-s.credited > second {
+			s.t.Fatalf("%+v: node %d at %dns: cost %d is denied (%+v), but the store has %d left; last credit %dns before",
+				s.limit.Settings, e.node, s.now, e.cost, v, truth.Remaining, s.now-s.credited)
+		}
 	}
-	s.late++
-	const second = 1_000_500_000 // of the slowest clock
-	if s.now-s.credited > second {
-		s.t.Fatalf("%+v: node %d at %dns: cost %d is denied (%+v), but the shared bucket holds %d; last credit %dns before",
-			s.limit.Settings.Bucket, e.node, s.now, e.cost, v, truth.Remaining, s.now-s.credited)
+	if !s.credits && s.behind == 0 {
+		s.checkWait(e, v)
 	}
 }
 
-// plan adds the next requests: at random, or around the very instant at which the shared bucket
-// will hold the cost.
+// checkWait fails the test when the verdict's wait is neither what the store would have said had nobody
+// taken anything since one of the answers that the node has heard since it took something itself, nor
+// the time until the limit is as if unused, by the newest of them. The tier takes it that its
+// answers took no time, so its waits are short by their delay.
+func (s *simulation) checkWait(e *event, v limit.Verdict) {
+	now, clock := s.micros(), s.clock(e.node)
+	for i := len(s.nodes[e.node].heard) - 1; i >= 0; i-- {
+		h := s.nodes[e.node].heard[i]
+		state := h.state
+		wait, _ := s.limit.Settings.Decide(&state, now, e.cost)
+		left, reset := s.limit.Settings.Report(&state, now)
+		slack := time.Duration(h.delay) + clock.Sub(h.asOf)/1000 + 5*time.Microsecond
+		near := func(got time.Duration, want int64) bool {
+			return (got - time.Duration(want)*time.Microsecond).Abs() <= slack
+		}
+		newest := i == len(s.nodes[e.node].heard)-1
+		if newest && (v.Remaining > left+int64(gainOf(&s.limit.Settings, slack))+max(1, s.limit.Settings.Bucket.Grain) || !near(v.ResetAfter, reset) && v.ResetAfter != v.RetryAfter) {
+			s.t.Fatalf("%+v: cost %d: verdict %+v, want %d left and a reset after %dµs, within %v", s.limit.Settings, e.cost, v, left, reset, slack)
+		}
+		if near(v.RetryAfter, wait) || newest && near(v.RetryAfter, reset) {
+			return
+		}
+	}
+	s.t.Fatalf("%+v: cost %d: verdict %+v: no answer says so: %+v", s.limit.Settings, e.cost, v, s.nodes[e.node].heard)
+}
+
+// plan adds the next requests: at random, or around the very instant at which the shared limit
+// will have the cost.
 func (s *simulation) plan(scale float64) {
-	b := &s.limit.Settings.Bucket
+	most := s.limit.Settings.Capacity()
 	cost := int64(1)
 	if s.rng.IntN(2) == 0 {
-		cost = spread(s.rng, 1, float64(b.Burst)+1)
+		cost = spread(s.rng, 1, float64(most)+1)
 	}
-	next, wait, _ := b.Decide(s.state, s.micros(), cost)
+	next := s.state
+	wait, _ := s.limit.Settings.Decide(&next, s.micros(), cost)
+	left, _ := s.limit.Settings.Report(&next, s.micros())
 	node := s.rng.IntN(len(s.nodes))
 	if wait == 0 || s.rng.IntN(3) == 0 {
 		if s.rng.IntN(2) == 0 {
-			cost = min(b.Burst, max(1, next.Tokens+s.rng.Int64N(3)-1))
+			cost = min(most, max(1, left+s.rng.Int64N(3)-1))
 		}
 		s.push(&event{at: s.now + spread(s.rng, 1, scale), node: node, cost: cost})
-		s.push(&event{at: s.now + spread(s.rng, 1, 1e9), node: node, cost: min(b.Burst, cost+s.rng.Int64N(2))})
+		s.push(&event{at: s.now + spread(s.rng, 1, 1e9), node: node, cost: min(most, cost+s.rng.Int64N(2))})
+		if s.rng.IntN(8) == 0 {
+			s.push(&event{at: s.now + spread(s.rng, 1, scale), node: node}) // a peek
+		}
 		return
 	}
-	due := (s.micros() + wait - simulationStart.UnixMicro()) * 1000
+	due := s.now/1000*1000 + wait*1000
 	for range 1 + s.rng.IntN(3) {
 		s.push(&event{at: max(s.now, due-spread(s.rng, 1, 1.1e9)), node: s.rng.IntN(len(s.nodes)), cost: cost})
 	}
@@ -200,20 +319,28 @@ func (s *simulation) plan(scale float64) {
 		s.push(&event{at: due + s.rng.Int64N(3), node: node, cost: cost})
 	}
 	s.push(&event{at: max(s.now, due-1-s.rng.Int64N(2000)), node: node, cost: cost})
+	s.push(&event{at: max(s.now, due-1-s.rng.Int64N(2000)), node: node, cost: min(most, cost+s.rng.Int64N(2))})
 }
 
-// giveBack puts tokens back behind the nodes' backs.
+// giveBack puts something back behind the nodes' backs.
 func (s *simulation) giveBack() {
-	s.credited = s.now
 	if s.rng.IntN(3) == 0 {
-		s.state = limit.BucketState{}
-		return
+		s.credited, s.state = s.now, limit.State{}
+	} else if len(s.charged) > 0 {
+		s.credited = s.now
+		p := &s.charged[s.rng.IntN(len(s.charged))]
+		s.settle(p, s.rng.Int64N(p.Charged+1))
 	}
-	b := &s.limit.Settings.Bucket
-	next, _, _ := b.Decide(s.state, s.micros(), 0)
-	if room := b.Burst - next.Tokens; room > 0 {
-		s.state = b.Charge(next, -1-s.rng.Int64N(room))
+}
+
+// settle makes of a charge another one. More than was charged may leave a debt.
+func (s *simulation) settle(p *limit.Payment, actual int64) {
+	p.Actual = actual
+	next := s.state
+	if changed, ok := s.limit.Settings.Settle(&next, s.micros(), p); changed && ok {
+		s.state = next
 	}
+	p.Charged = p.Actual
 }
 
 // run asks about steps requests; fewer when they would take longer than a Duration holds.
@@ -225,8 +352,21 @@ func (s *simulation) run(steps int) {
 		for len(s.events) < 1+s.rng.IntN(4) {
 			s.plan(scale)
 		}
-		if s.credits && s.rng.IntN(20) == 0 {
-			s.giveBack()
+		switch s.rng.IntN(40) {
+		case 0, 1:
+			if s.credits {
+				s.giveBack()
+			}
+		case 2:
+			if len(s.charged) > 0 {
+				p := &s.charged[s.rng.IntN(len(s.charged))]
+				s.settle(p, p.Charged+spread(s.rng, 1, float64(s.limit.Settings.Capacity())+1))
+			}
+		case 3:
+			// Set back over the end of a calendar period, a clock ends that period twice.
+			if s.limit.Settings.Window.Period == 0 && s.rng.IntN(10) == 0 {
+				s.behind += spread(s.rng, 1, scale)
+			}
 		}
 		s.step(delay)
 	}
@@ -245,7 +385,7 @@ func simulate(t *testing.T, credits bool) (sum simulation) {
 		worlds = 400
 	}
 	for range worlds {
-		s := newSimulation(t, rng, randomBucket(rng), 1+rng.IntN(5))
+		s := newSimulation(t, rng, randomSettings(rng), 1+rng.IntN(5))
 		s.credits = credits
 		s.run(500)
 		sum.asked, sum.calls, sum.deniedLocally, sum.late = sum.asked+s.asked, sum.calls+s.calls, sum.deniedLocally+s.deniedLocally, sum.late+s.late
@@ -255,6 +395,14 @@ func simulate(t *testing.T, credits bool) (sum simulation) {
 		t.Errorf("only %d of %d requests were denied locally: the test sees too little", sum.deniedLocally, sum.asked)
 	}
 	return sum
+}
+
+// gainOf returns what the limit gets back in d on average.
+func gainOf(s *limit.Settings, d time.Duration) float64 {
+	if w := s.Window; w.Limit > 0 {
+		return float64(w.Limit) * float64(d) / float64(s.Span())
+	}
+	return float64(s.Bucket.Tokens) * float64(max(1, s.Bucket.Grain)) * float64(d.Microseconds()) / float64(s.Bucket.Micros)
 }
 
 func TestNoDenialIsFalse(t *testing.T) {
@@ -272,21 +420,21 @@ func TestFalseDenialsEndWithinASecondOfTheCredit(t *testing.T) {
 func TestCallsPerDenial(t *testing.T) {
 	tests := []struct {
 		name     string
-		bucket   limit.TokenBucket
+		settings limit.Settings
 		perToken float64 // requests over all nodes for each token
 		most     float64 // calls per denied request
 	}{
-		{"10 times overload, 10/s", even(t, 10, 1_000_000, 10), 10, 0.55},
-		{"10 times overload, burst 1", even(t, 10, 1_000_000, 1), 10, 0.55},
-		{"10 times overload, 1000/s", even(t, 1, 1000, 1000), 10, 0.9},
-		{"10 times overload, 10 each second", discrete(t, 10, time.Second, 10), 10, 0.2},
-		{"500 times overload, 10/s", even(t, 10, 1_000_000, 10), 500, 0.02},
+		{"10 times overload, 10/s", bucketOf(even(t, 10, 1_000_000, 10)), 10, 0.55},
+		{"10 times overload, burst 1", bucketOf(even(t, 10, 1_000_000, 1)), 10, 0.55},
+		{"10 times overload, 1000/s", bucketOf(even(t, 1, 1000, 1000)), 10, 0.9},
+		{"10 times overload, 10 each second", bucketOf(discrete(t, 10, time.Second, 10)), 10, 0.2},
+		{"500 times overload, 10/s", bucketOf(even(t, 10, 1_000_000, 10)), 500, 0.02},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 1))
-			s, alone := newSimulation(t, rng, tt.bucket, 5), newSimulation(t, rng, tt.bucket, 0)
-			gap := float64(tt.bucket.Micros) / float64(tt.bucket.Tokens*tt.bucket.Grain) / tt.perToken * 1000
+			s, alone := newSimulation(t, rng, tt.settings, 5), newSimulation(t, rng, tt.settings, 0)
+			gap := 1e9 / gainOf(&tt.settings, time.Second) / tt.perToken
 			const requests = 50_000
 			at := 0.0
 			for range requests {

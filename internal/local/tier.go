@@ -3,13 +3,11 @@ package local
 import (
 	"fmt"
 	"hash/maphash"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
@@ -21,12 +19,13 @@ type TierConfig struct {
 	Registry prometheus.Registerer // required
 }
 
-// Tier knows of the shared buckets what the shared store's last answers said, and denies from it
-// what the store would deny for certain. Each key has an x/time/rate limiter that mirrors the
-// refill of its bucket since the newest answer, dated before the call was sent. Other nodes only
-// take, so what the answer left and the refill since are never below the shared bucket; where
-// tokens come back elsewhere, a denial is late by at most Recheck. docs/local-tier.md has the
-// argument. Dropping a key only costs a call. Safe for concurrent use.
+// Tier knows of the shared limits what the shared store's last answers said, and denies from it
+// what the store would deny for certain. For a bucket each key has an x/time/rate limiter that mirrors
+// its refill since the newest answer, dated before the call was sent; for windows and logs it
+// remembers a denial and how long it holds. Other nodes only take, so what is left in the store is
+// never more than that says; where something is given back elsewhere, a denial is late by at most
+// Recheck. docs/local-tier.md has the argument. Of concurrency, where that happens all the time, it
+// denies nothing. Dropping a key only costs a call. Safe for concurrent use.
 type Tier struct {
 	recheck time.Duration
 	seed    maphash.Seed
@@ -42,20 +41,17 @@ type shard struct {
 
 // entry is what is known of one key. Guarded by its shard's mu.
 type entry struct {
-	settings limit.Settings
-	gained   *rate.Limiter     // the most grains that the bucket can have gained since asOf; nil: nothing is known
-	slack    float64           // grains that rounding may hide
-	state    limit.BucketState // of the newest answer; its time counts from asOf
-	asOf     time.Time         // the local time before that answer was asked for
-	took     time.Duration     // how long after asOf the answer was there
-	latest   time.Time         // the latest time that was asked about: it must not go backwards
-	credits  int               // credits of our own under way: nothing is denied meanwhile
-	pending  int64             // what the questions under way cost together
-	answered chan struct{}     // closed at the next answer; nil: nobody waits for one
+	settings *limit.Settings // of the newest answer; nil: nothing is known
+	asOf     time.Time       // the local time before that answer was asked for
+	took     time.Duration   // how long after asOf the answer was there
+	left     int64           // what it left
+	reset    time.Duration   // how long it took then until the limit was as if unused
+	mirror   mirror          // of buckets
+	denial   denial          // of windows and logs
+	credits  int             // credits of our own under way: nothing is denied meanwhile
+	pending  int64           // what the questions under way cost together
+	answered chan struct{}   // closed at the next answer; nil: nobody waits for one
 }
-
-// driftFactor makes the mirror refill a little faster than the limit, for clocks that run apart.
-const driftFactor = 1.001
 
 // NewTier returns a Tier that knows nothing. It is an error when a metric is already registered.
 func NewTier(cfg TierConfig) (*Tier, error) {
@@ -97,38 +93,42 @@ func (t *Tier) shard(key string) *shard {
 }
 
 // Deny reports whether the shared store would deny the charge at now for certain, and its verdict
-// then: what it would say if nobody else took anything since its last answer, with a wait that is
-// never too short for that, and too long by at most the time which that answer took. It denies
-// no peek, and nothing that can never pass.
+// then: what it would say if nobody else took anything since it was asked, with a wait that is
+// never too short for that, and too long by at most the time which its answer took; but see denied.
+// Of a window or a log, what is left is what that answer left. It denies no peek, and nothing that can
+// never pass.
 func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
-	b := &c.Settings.Bucket
-	if c.Cost == 0 || c.Cost > b.Burst {
+	if c.Cost == 0 || c.Cost > c.Settings.Capacity() {
 		return limit.Verdict{}, false
 	}
 	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.keys.Get(c.Key)
-	if !ok || e.gained == nil || e.credits > 0 || e.settings != *c.Settings || now.Sub(e.asOf) > t.recheck {
+	if !ok || e.credits > 0 || !e.knows(c.Settings) {
 		return limit.Verdict{}, false
 	}
-	if e.most(now, b) >= c.Cost {
+	if !mirrored(c.Settings) {
+		wait := e.denied(now, c.Cost, t.recheck)
+		reset := max(wait, e.resetAfter(now).Microseconds()) // the two may be of two answers
+		return limit.NewVerdict(c, 0, wait, e.left, reset), wait > 0
+	}
+	if now.Sub(e.asOf) > t.recheck || e.most(now) >= c.Cost {
 		return limit.Verdict{}, false
 	}
-	next, wait, _ := b.Decide(e.state, max(0, e.latest.Sub(e.asOf)-e.took).Microseconds(), c.Cost)
-	return limit.NewVerdict(c, 0, wait, next.Tokens, b.TimeToFull(next)), true
+	wait, left, reset := e.bucketAfter(e.mirror.latest.Sub(e.asOf)-e.took, c.Cost)
+	return limit.NewVerdict(c, 0, wait, left, reset), true
 }
 
-// advance returns now, or the latest time asked about if that is later.
-func (e *entry) advance(now time.Time) time.Time {
-	if e.latest.Before(now) {
-		e.latest = now
-	}
-	return e.latest
+// knows reports whether the newest answer was given under settings like these. The caller holds the
+// shard's mu.
+func (e *entry) knows(s *limit.Settings) bool {
+	return e.settings == s || e.settings != nil && *e.settings == *s
 }
 
 // Observe takes over an answer of the shared store to the charge, asked for at asOf or later. The
-// newest answer wins, whatever the settings it was given under.
+// newest answer wins, whatever the settings it was given under. Its settings must not change from
+// then on.
 func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 	s := t.shard(c.Key)
 	s.mu.Lock()
@@ -137,8 +137,19 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 	if asOf.Before(e.asOf) {
 		return
 	}
-	e.settings, e.asOf, e.took = *v.Settings, asOf, max(0, time.Since(asOf))
-	e.mirror(v)
+	if !e.knows(v.Settings) {
+		e.denial = denial{}
+	}
+	e.settings, e.asOf, e.took = v.Settings, asOf, max(0, time.Since(asOf))
+	e.left, e.reset = v.Remaining, v.ResetAfter
+	switch b := &v.Settings.Bucket; {
+	case mirrored(v.Settings) && c.Cost == 0 && b.Initial < b.Burst && v.Remaining == b.Initial:
+		e.settings = nil // a peek at a bucket that may not exist yet: it will not refill until it does
+	case mirrored(v.Settings):
+		e.reflect()
+	case v.Settings.Algorithm != limit.ConcurrencyAlgorithm:
+		e.remember(c.Cost, v, t.recheck)
+	}
 }
 
 // entry returns the entry of key, a new one if need be. The caller holds mu.
@@ -151,43 +162,25 @@ func (s *shard) entry(key string) *entry {
 	return e
 }
 
-// mirror takes over what an answer says of the bucket: the tokens left, and through the time to
-// full, which is rounded up to a µs, the part of the next grain that is gained already. The
-// limiter begins without a grain, that part's time before asOf, and gains what is missing at
-// most, a little faster than the bucket. The slack is a millionth of a grain for floating point,
-// and a µs of the rate for times cut to a µs.
-func (e *entry) mirror(v *limit.Verdict) {
-	b := &v.Settings.Bucket
-	missing := (max(0, b.Burst-v.Remaining) + b.Grain - 1) / b.Grain
-	// At least rem of the grain is gained, in 1/Micros, and less than rem + Tokens. The products
-	// may overflow; their difference is small, and exact all the same.
-	rem := int64(0)
-	if missing > 0 {
-		rem = missing*b.Micros - v.ResetAfter.Microseconds()*b.Tokens
-	}
-	ahead := time.Duration(float64(rem+b.Tokens-1) / float64(b.Tokens) / driftFactor * 1000)
-	perUs := float64(b.Tokens) / float64(b.Micros)
-	e.gained = rate.NewLimiter(rate.Limit(perUs*1e6*driftFactor), int(missing))
-	e.gained.ReserveN(e.asOf.Add(-ahead), int(missing))
-	e.slack = 1e-6 + perUs
-	e.state = limit.BucketState{Tokens: v.Remaining, Rem: max(0, rem), Until: math.MaxInt64, Micros: b.Micros}
-}
-
-// Known returns what the charge's bucket holds at now, if nobody took anything since the newest
-// answer, and the time of that answer; ok is false when nothing is known.
-func (t *Tier) Known(now time.Time, c *limit.Charge) (tokens int64, asOf time.Time, ok bool) {
+// Known returns what the charge's limit has left at now, if nobody took anything since the newest
+// answer (of a window or a log: what that answer left, until the limit is as if unused), how many µs
+// after now it is as if unused, and the time of that answer; ok is false when nothing is known.
+func (t *Tier) Known(now time.Time, c *limit.Charge) (left, reset int64, asOf time.Time, ok bool) {
 	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, found := s.keys.Peek(c.Key)
-	if !found || e.gained == nil || e.settings != *c.Settings {
-		return 0, time.Time{}, false
+	if !found || !e.knows(c.Settings) {
+		return 0, 0, time.Time{}, false
 	}
-	next, _, _ := c.Settings.Bucket.Decide(e.state, max(0, now.Sub(e.asOf)).Microseconds(), 0)
-	return next.Tokens, e.asOf, true
+	if mirrored(e.settings) {
+		_, left, reset = e.bucketAfter(now.Sub(e.asOf), 0)
+		return left, reset, e.asOf, true
+	}
+	return e.leftAt(now), e.resetAfter(now).Microseconds(), e.asOf, true
 }
 
-// BeginCredit says that this process is about to give tokens back under key: until EndCredit
+// BeginCredit says that this process is about to give something back under key: until EndCredit
 // nothing is denied there.
 func (t *Tier) BeginCredit(key string) {
 	s := t.shard(key)
@@ -204,7 +197,7 @@ func (t *Tier) EndCredit(asOf time.Time, key string) {
 	defer s.mu.Unlock()
 	e := s.entry(key)
 	e.credits = max(0, e.credits-1)
-	e.gained = nil
+	e.settings, e.mirror.gained, e.denial = nil, nil, denial{}
 	if e.asOf.Before(asOf) {
 		e.asOf = asOf
 	}

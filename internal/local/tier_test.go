@@ -80,7 +80,7 @@ func TestDenyAtTheExactInterval(t *testing.T) {
 func TestDenyInDebt(t *testing.T) {
 	w := newWorld(t, even(t, 10, 1_000_000, 10))
 	// A settlement left the bucket 5 below zero.
-	w.state = w.limit.Settings.Bucket.Charge(limit.BucketState{Tokens: 10, At: w.micros(0), Micros: w.limit.Settings.Bucket.Micros}, 15)
+	w.state.Bucket = w.limit.Settings.Bucket.Charge(limit.BucketState{Tokens: 10, At: w.micros(0), Micros: w.limit.Settings.Bucket.Micros}, 15)
 	w.ask(0, 0, 1)
 	v, denied := w.tier.Deny(w.base, w.charge(1))
 	if !denied || v.Remaining != -5 || v.RetryAfter != 600*time.Millisecond || v.ResetAfter != 1500*time.Millisecond {
@@ -166,7 +166,7 @@ func TestNewestAnswerWins(t *testing.T) {
 	w := newWorld(t, even(t, 10, 1_000_000, 10))
 	older := w.answer(0, 9)
 	// Nothing is left in what was asked earlier; much is in what was asked later, and came first.
-	w.state = limit.BucketState{}
+	w.state = limit.State{}
 	w.ask(500*time.Millisecond, 500*time.Millisecond, 1)
 	w.tier.Observe(w.base, &limit.Charge{Key: key}, &older)
 	w.want(501*time.Millisecond, 9, false)

@@ -7,11 +7,11 @@ import (
 )
 
 // Join says that the shared store is about to be asked about the charge. It returns nil when it is
-// to be asked; Leave must follow. While questions under way may take all that can be left, and their
-// answers are likely to come within most, it returns a channel that closes at the next answer
-// instead, and how long to wait for it, and takes no note: after that answer the charge is most
-// likely denied here, so that waiting spares a call. That decides nothing: an answer that never comes only makes the others ask
-// for themselves. With a most of 0 nobody waits.
+// to be asked; Leave must follow. While questions under way may take all that is likely to be left,
+// and their answers are likely to come within most, it returns a channel that closes at the next
+// answer instead, and how long to wait for it, and takes no note: after that answer the charge is most
+// likely denied here, so that waiting spares a call. That decides nothing: an answer that never comes
+// only makes the others ask for themselves. With a most of 0 nobody waits.
 func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{}, patience time.Duration) {
 	s := t.shard(c.Key)
 	s.mu.Lock()
@@ -20,8 +20,7 @@ func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWa
 	if !ok {
 		return nil, 0
 	}
-	known := e.gained != nil && e.settings == *c.Settings
-	if e.pending > 0 && known && e.worthWaiting(c, most) && e.most(now, &c.Settings.Bucket)-e.pending < c.Cost {
+	if e.pending > 0 && e.knows(c.Settings) && e.worthWaiting(c, most) && e.likely(now)-e.pending < c.Cost {
 		if e.answered == nil {
 			e.answered = make(chan struct{})
 		}
@@ -43,12 +42,36 @@ func (t *Tier) Leave(c *limit.Charge) {
 }
 
 // worthWaiting reports whether an answer is likely to come within most and to deny c: not when the
-// bucket gains c's cost, or much of it, while the answer is under way. The caller holds the shard's
-// mu.
+// limit gets c's cost back, or much of it, while the answer is under way; nor for a slot, which may be
+// freed at any time. The caller holds the shard's mu.
 func (e *entry) worthWaiting(c *limit.Charge, most time.Duration) bool {
-	b := &c.Settings.Bucket
-	gain := float64(e.took.Microseconds()) * float64(b.Tokens) / float64(b.Micros) * float64(b.Grain)
-	return 2*e.took < most && gain < float64(c.Cost)/2
+	return 2*e.took < most && gainIn(e.settings, e.took) < float64(c.Cost)/2 && e.settings.Algorithm != limit.ConcurrencyAlgorithm
+}
+
+// likely returns what is likely to be left at now: of a bucket the most that can be; of a sliding
+// window or a log what the newest answer left, and as much as it gets back on average since. The
+// caller holds the shard's mu.
+func (e *entry) likely(now time.Time) int64 {
+	if mirrored(e.settings) {
+		return e.most(now)
+	}
+	most := e.settings.Capacity()
+	gained := min(float64(most), gainIn(e.settings, now.Sub(e.asOf)))
+	return min(most, e.leftAt(now)+int64(gained))
+}
+
+// gainIn returns how much the limit gets back in d on average; for a fixed window, which gets back all
+// at once, 0.
+func gainIn(s *limit.Settings, d time.Duration) float64 {
+	micros := float64(max(0, d).Microseconds())
+	switch s.Algorithm {
+	case limit.FixedWindowAlgorithm, limit.ConcurrencyAlgorithm:
+		return 0
+	case limit.SlidingWindowAlgorithm, limit.SlidingWindowLogAlgorithm:
+		return micros * float64(s.Window.Limit) / float64(s.Window.Micros)
+	default:
+		return micros * float64(s.Bucket.Tokens) / float64(s.Bucket.Micros) * float64(max(1, s.Bucket.Grain))
+	}
 }
 
 // wake lets everybody ask again who waits for an answer. The caller holds the shard's mu.
@@ -57,10 +80,4 @@ func (e *entry) wake() {
 		close(e.answered)
 		e.answered = nil
 	}
-}
-
-// most returns the most tokens that the bucket can hold at now. The caller holds the shard's mu.
-func (e *entry) most(now time.Time, b *limit.TokenBucket) int64 {
-	grains := e.gained.TokensAt(e.advance(now)) + e.slack
-	return e.state.Tokens + int64(grains)*b.Grain
 }

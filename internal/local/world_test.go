@@ -10,14 +10,14 @@ import (
 	"github.com/tidegate/tidegate/internal/local"
 )
 
-// world is one shared bucket, by the arithmetic that the script mirrors, and a tier that hears of
+// world is one shared limit, by the arithmetic that the script mirrors, and a tier that hears of
 // its answers. Its times are given, counted from a base in the future: what the tier reads off
 // the clock by itself says nothing here.
 type world struct {
 	t     *testing.T
 	tier  *local.Tier
 	limit *limit.Limit
-	state limit.BucketState
+	state limit.State
 	base  time.Time
 	gave  bool // tokens came back: a denial may be false
 }
@@ -35,7 +35,15 @@ func newTier(t testing.TB, cfg local.TierConfig) *local.Tier {
 }
 
 func newWorld(t *testing.T, b limit.TokenBucket) *world {
-	l := &limit.Limit{Name: "l", Unit: limit.RequestsUnit, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}}
+	return newWorldOf(t, bucketOf(b))
+}
+
+func bucketOf(b limit.TokenBucket) limit.Settings {
+	return limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}
+}
+
+func newWorldOf(t *testing.T, s limit.Settings) *world {
+	l := &limit.Limit{Name: "l", Unit: limit.RequestsUnit, Settings: s}
 	return &world{t: t, tier: newTier(t, local.TierConfig{}), limit: l, base: time.Now().Add(time.Hour)}
 }
 
@@ -65,40 +73,48 @@ func (w *world) charge(cost int64) *limit.Charge {
 // micros is the time that Redis reads at at: cut to a µs.
 func (w *world) micros(at time.Duration) int64 { return w.base.Add(at).UnixMicro() }
 
-// answer lets the shared bucket decide cost at at.
+// answer lets the shared limit decide cost at at.
 func (w *world) answer(at time.Duration, cost int64) limit.Verdict {
-	b := &w.limit.Settings.Bucket
-	next, wait, moved := b.Decide(w.state, w.micros(at), cost)
+	return answer(w.limit, &w.state, w.micros(at), cost, "")
+}
+
+// answer decides cost by the arithmetic that the script mirrors, and keeps what it charges under id.
+func answer(l *limit.Limit, state *limit.State, now, cost int64, id string) limit.Verdict {
+	s, next := &l.Settings, *state
+	wait, moved := s.Decide(&next, now, cost)
+	c := limit.Charge{Limit: l, Settings: s, Cost: cost}
+	v := limit.NewVerdict(&c, 0, wait, 0, 0)
 	if wait != 0 {
 		cost = 0
 	}
 	if cost > 0 || moved {
-		next = b.Charge(next, cost)
-		w.state = next
+		s.Charge(&next, now, cost, id)
+		*state = next
 	}
-	return limit.Verdict{
-		Limit: w.limit, Settings: &w.limit.Settings, Known: true, Allowed: wait == 0,
-		Remaining:  next.Tokens,
-		RetryAfter: time.Duration(wait) * time.Microsecond,
-		ResetAfter: time.Duration(b.TimeToFull(next)) * time.Microsecond,
+	if cost > 0 {
+		v.Mark = s.Mark(&next, now)
 	}
+	var reset int64
+	v.Remaining, reset = s.Report(&next, now)
+	v.ResetAfter = time.Duration(reset) * time.Microsecond
+	return v
 }
 
 // ask is answer, and the tier hears of it, asked for at asOf.
 func (w *world) ask(asOf, at time.Duration, cost int64) {
 	v := w.answer(at, cost)
-	w.tier.Observe(w.base.Add(asOf), &limit.Charge{Key: key}, &v)
+	w.tier.Observe(w.base.Add(asOf), w.charge(cost), &v)
 }
 
 // give puts tokens back into the shared bucket.
 func (w *world) give(at time.Duration, tokens int64) {
 	b := &w.limit.Settings.Bucket
-	next, _, _ := b.Decide(w.state, w.micros(at), 0)
-	w.state = b.Charge(next, max(-tokens, next.Tokens-b.Burst))
+	next, _, _ := b.Decide(w.state.Bucket, w.micros(at), 0)
+	w.state.Bucket = b.Charge(next, max(-tokens, next.Tokens-b.Burst))
 	w.gave = true
 }
 
-// want asks the tier about cost at at. A denial must be what the shared bucket says at that time.
+// want asks the tier about cost at at. A denial must be what the store says at that time.
 func (w *world) want(at time.Duration, cost int64, denied bool) {
 	w.t.Helper()
 	v, got := w.tier.Deny(w.base.Add(at), w.charge(cost))
@@ -112,7 +128,7 @@ func (w *world) want(at time.Duration, cost int64, denied bool) {
 	truth := w.answer(at, cost)
 	w.state = before
 	if truth.Allowed {
-		w.t.Errorf("at %v: cost %d is denied, but the shared bucket holds %d", at, cost, truth.Remaining)
+		w.t.Errorf("at %v: cost %d is denied, but the store has %d left", at, cost, truth.Remaining)
 	}
 	if v.Allowed || !v.Known || v.Limit != w.limit || v.Settings != &w.limit.Settings {
 		w.t.Errorf("at %v: verdict %+v", at, v)

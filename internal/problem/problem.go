@@ -26,7 +26,7 @@ const ContentType = "application/problem+json"
 // The types of problems.
 const (
 	TypeNone     = "about:blank"                                                                // nothing but the status
-	TypeCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity" // the store is away
+	TypeCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity" // it passes by itself
 )
 
 // HalfSurrogateReason is why text for which [HalfSurrogate] is true is refused.
@@ -68,9 +68,17 @@ func Away(detail string) Problem {
 	return Problem{Status: 503, Code: "temporary-reduced-capacity", Type: TypeCapacity, Detail: detail}
 }
 
-// Degraded reports whether the store is away. Such an answer has the headers X-Tidegate-Degraded:
-// true and Retry-After: 1.
-func (p *Problem) Degraded() bool { return p.Type == TypeCapacity }
+// Stopping is the problem of a process that is about to end, in whose place another one answers.
+func Stopping(detail string) Problem {
+	return Problem{Status: 503, Code: "shutting-down", Type: TypeCapacity, Detail: detail}
+}
+
+// Degraded reports whether the store is away. Such an answer has the header X-Tidegate-Degraded:
+// true, and Passes.
+func (p *Problem) Degraded() bool { return p.Code == "temporary-reduced-capacity" }
+
+// Passes reports whether the problem passes by itself. Such an answer has the header Retry-After: 1.
+func (p *Problem) Passes() bool { return p.Type == TypeCapacity }
 
 // Write writes the document as JSON.
 func (p *Problem) Write(w *jx.Writer) {

@@ -117,23 +117,16 @@ func (c *call) finish(now int64, requests int, clock func(time.Time) int64) {
 	if at == 0 {
 		at = clock(time.Now())
 	}
-	var numbers []int64
-	var lengths []int
-	for _, s := range c.settings {
-		before := len(numbers)
-		numbers = appendNumbers(numbers, s, at)
-		lengths = append(lengths, len(numbers)-before)
-	}
-	total := 3 + len(lengths) + len(numbers) + len(c.kinds) + c.numbers
-	b := msgp.AppendArrayHeader(c.args, uint32(total))
+	b := msgp.AppendArrayHeader(c.args, uint32(3+len(c.kinds)+c.numbers))
 	b = msgp.AppendInt64(b, now)
-	b = msgp.AppendInt64(b, int64(len(c.settings)))
-	for _, length := range lengths {
-		b = msgp.AppendInt64(b, int64(length))
-		for _, n := range numbers[:length] {
+	b = msgp.AppendArrayHeader(b, uint32(len(c.settings)))
+	var room [8]int64
+	for _, s := range c.settings {
+		numbers := appendNumbers(room[:0], s, at)
+		b = msgp.AppendArrayHeader(b, uint32(len(numbers)))
+		for _, n := range numbers {
 			b = msgp.AppendInt64(b, n)
 		}
-		numbers = numbers[length:]
 	}
 	for _, kind := range c.kinds {
 		b = msgp.AppendInt64(b, kind)

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"log/slog"
@@ -20,10 +21,19 @@ const (
 	nodeLife = 5 * time.Second
 )
 
-// secret is the secret in use.
+// secret is the secret in use, and the one before it.
 type secret struct {
 	fixed   bool // it came from the config
 	current atomic.Pointer[limit.Secret]
+	former  atomic.Pointer[limit.Secret] // nil: none
+}
+
+// replace makes agreed the secret in use.
+func (s *secret) replace(agreed limit.Secret) {
+	if old := s.current.Load(); !bytes.Equal(*old, agreed) {
+		s.former.Store(old)
+		s.current.Store(&agreed)
+	}
 }
 
 func (s *secret) init(fixed limit.Secret) {
@@ -52,6 +62,15 @@ func (s *Store) Reachable() error {
 // Secret returns the secret that keys the hashes of attribute values: the configured one, else
 // the one that all sidecars on this Redis share; until Redis is reached, one of this process.
 func (s *Store) Secret() limit.Secret { return *s.secret.current.Load() }
+
+// Former returns the secret that was in use before Secret, as until Redis was reached: tickets that
+// were sealed with it are still good for as long as they live. It is nil when there was none.
+func (s *Store) Former() limit.Secret {
+	if former := s.secret.former.Load(); former != nil {
+		return *former
+	}
+	return nil
+}
 
 // Guard makes a call unless a circuit breaker is open, and counts how it ended.
 type Guard func(call func() error) error
@@ -128,8 +147,7 @@ func (s *Store) agree(ctx context.Context) error {
 		return err
 	}
 	if text, err := hex.DecodeString(shared.Val()); err == nil && len(text) >= limit.MinSecret {
-		agreed := limit.Secret(text)
-		s.secret.current.Store(&agreed)
+		s.secret.replace(text)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func unpack(text string, requests []limit.Request, decisions []*limit.Decision) 
 		case codeRepeated:
 			granted := readReply(r.text())
 			d.Tier, d.At = limit.TierRedis, granted.now
-			d.Age = time.Duration(r.now-granted.now) * time.Microsecond
+			d.Age = time.Duration(max(0, r.now-granted.now)) * time.Microsecond
 			granted.repeated(&requests[i], d)
 			if r.err == nil {
 				r.err = granted.err
@@ -125,10 +125,12 @@ func (r *reply) listed() []limit.Listed {
 	return all
 }
 
-// repeated reads a grant that was remembered. The same question cost as much.
+// repeated reads a grant that was remembered. The same question cost as much. It is answered as then,
+// however long it would wait now.
 func (r *reply) repeated(q *limit.Request, d *limit.Decision) {
 	d.Expires = r.next()
 	d.ID = r.text()
+	hold, flags := time.Duration(r.next())*time.Microsecond, r.next()
 	same := r.next() == int64(len(q.Charges))
 	for i := 0; same && i < len(q.Charges); i++ {
 		same = r.next() == q.Charges[i].Cost
@@ -137,7 +139,7 @@ func (r *reply) repeated(q *limit.Request, d *limit.Decision) {
 		d.Err = limit.OtherCost()
 		return
 	}
-	r.verdicts(&limit.Request{Charges: q.Charges, MaxWait: q.MaxWait, ID: d.ID}, d)
+	r.verdicts(&limit.Request{Charges: q.Charges, MaxWait: hold, ID: d.ID, List: flags >= flagLists}, d)
 }
 
 // unpackSettled reads the answer to a settlement. again says that the script left it alone, as it

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,44 +12,94 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-// BenchmarkServerTime reports the time that a call spends in Redis, from INFO commandstats, and
-// that time per key.
+// BenchmarkServerTime reports the time that a call spends in Redis, from INFO commandstats, for every
+// algorithm and for calls of one key and of 32, and the bytes that a key takes there.
 func BenchmarkServerTime(b *testing.B) {
 	server := redistest.Start(b)
-	for _, state := range []limit.StateForm{limit.HashState, limit.StringState} {
-		for _, keys := range []int{1, 4, 32} {
-			b.Run(fmt.Sprintf("%s/%d", state, keys), func(b *testing.B) { benchServerTime(b, server, state, keys) })
+	for _, l := range benchLimits(b) {
+		for _, keys := range []int{1, 32} {
+			b.Run(fmt.Sprintf("%s/%d", l.Name, keys), func(b *testing.B) { benchServerTime(b, server, l, keys) })
 		}
 	}
 }
 
-func benchServerTime(b *testing.B, server *redistest.Server, state limit.StateForm, keys int) {
+// benchLimits are limits that deny nothing.
+func benchLimits(b *testing.B) []*limit.Limit {
+	bucket, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: 1000}, 1_000_000_000, 1_000_000_000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	must := func(s limit.Settings, err error) limit.Settings {
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	const many, minute = 100_000_000, 60_000_000
+	var limits []*limit.Limit
+	for _, form := range []limit.StateForm{limit.HashState, limit.StringState} {
+		for _, s := range []limit.Settings{
+			{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket},
+			{Algorithm: limit.LeakyBucketAlgorithm, Bucket: bucket},
+			must(limit.NewFixedWindow(many, minute)),
+			must(limit.NewCalendarWindow(many, limit.Day, time.UTC)),
+			must(limit.NewSlidingWindow(many, minute)),
+		} {
+			name := fmt.Sprint(s.Algorithm, "-", form)
+			if s.Window.Period != 0 {
+				name = fmt.Sprint("calendar-", form)
+			}
+			limits = append(limits, &limit.Limit{Name: name, State: form, Settings: s})
+		}
+	}
+	for _, s := range []limit.Settings{
+		must(limit.NewSlidingWindowLog(many, minute)),
+		must(limit.NewLeakyBucketLog(limit.Rate{Tokens: 1, Micros: 1000}, many)),
+		must(limit.NewConcurrency(many, minute)),
+	} {
+		limits = append(limits, &limit.Limit{Name: s.Algorithm.String(), Settings: s})
+	}
+	return limits
+}
+
+// benchServerTime keeps Redis busy with several callers, each with keys of its own.
+func benchServerTime(b *testing.B, server *redistest.Server, l *limit.Limit, keys int) {
+	server.Do(b, "FLUSHALL")
 	store, err := New(Config{Addr: server.Socket(), Timeout: 10 * time.Second, KeyPrefix: "rl", Registry: prometheus.NewRegistry()})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	bucket, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: 1000}, 1_000_000, 1_000_000)
-	if err != nil {
-		b.Fatal(err)
-	}
-	l := &limit.Limit{Name: "l", State: state, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
-	requests := make([]limit.Request, keys)
-	decisions := make([]*limit.Decision, keys)
-	for i := range requests {
-		requests[i].Charges = []limit.Charge{{Limit: l, Settings: &l.Settings, Key: fmt.Sprintf("rl:{l~000000:%s%d}", state, i), Cost: 1}}
-		decisions[i] = new(limit.Decision)
-	}
-	if err := store.Decide(b.Context(), requests, decisions); err != nil {
+	if err := store.Decide(b.Context(), nil, nil); err != nil {
 		b.Fatal(err)
 	}
 	server.Do(b, "CONFIG", "RESETSTAT")
-	for b.Loop() {
-		if err := store.Decide(b.Context(), requests, decisions); err != nil {
-			b.Fatal(err)
+	var callers atomic.Int64
+	b.SetParallelism(4)
+	b.RunParallel(func(pb *testing.PB) {
+		caller := callers.Add(1)
+		requests := make([]limit.Request, keys)
+		decisions := make([]*limit.Decision, keys)
+		for i := range requests {
+			key := fmt.Sprintf("rl:{%s~000000:%d-%d}", l.Name, caller, i)
+			requests[i].Charges = []limit.Charge{{Limit: l, Settings: &l.Settings, Key: key, Cost: 1}}
+			decisions[i] = new(limit.Decision)
 		}
-	}
+		for n := 0; pb.Next(); n++ {
+			if l.Settings.Algorithm == limit.ConcurrencyAlgorithm {
+				for i := range requests {
+					requests[i].ID = fmt.Sprintf("%025d", n)
+				}
+			}
+			if err := store.Decide(b.Context(), requests, decisions); err != nil {
+				b.Error(err)
+			}
+		}
+	})
 	perCall := float64(server.CallTime(b, "evalsha").Nanoseconds()) / float64(server.Calls(b, "evalsha"))
 	b.ReportMetric(perCall/1000, "redis-µs/call")
 	b.ReportMetric(perCall/1000/float64(keys), "redis-µs/key")
+	if bytes, ok := server.Do(b, "MEMORY", "USAGE", fmt.Sprintf("rl:{%s~000000:1-0}", l.Name)).(int64); ok {
+		b.ReportMetric(float64(bytes), "bytes")
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,21 +18,27 @@ import (
 	"github.com/tidegate/tidegate/lua"
 )
 
-// world is one random trace: limits whose settings change on the way, asked through the script on
-// a real Redis and through local.Memory, at times that the test chooses.
+// world is one random trace: limits whose settings change on the way, asked and settled through the
+// scripts on a real Redis and through local.Memory, at times that the test chooses.
 type world struct {
-	t      *testing.T
-	rng    *rand.Rand
-	conn   *redistest.Conn
-	script string
-	memory *local.Memory
-	limits []*limit.Limit
-	now    int64
-	wait   int64            // the retry-after of the last denial
-	dies   map[string]int64 // when Redis would have dropped the key, by its TTL
+	t       *testing.T
+	rng     *rand.Rand
+	conn    *redistest.Conn
+	script  string // the hash of the one that decides
+	settler string // of the one that settles
+	keeper  string
+	memory  *local.Memory
+	limits  []*limit.Limit
+	now     int64
+	wait    int64            // the retry-after of the last denial
+	dies    map[string]int64 // when Redis would have dropped the key, by its TTL
+	ids     int              // given to requests so far
+	granted []limit.Request  // with a Grant, some of which are asked again
+	tickets []*limit.Ticket
+	seen    map[string]int // what has happened, how often
 }
 
-// testHead stands before the script: the shebang makes Redis refuse keys that the call did not
+// testHead stands before a script: the shebang makes Redis refuse keys that the call did not
 // declare, and every time to live is a thousand times as long, so that none runs out in real time.
 const testHead = `#!lua
 local server = redis
@@ -43,26 +50,40 @@ local redis = setmetatable({call = function(command, key, ...)
 end}, {__index = server})
 `
 
-func newWorld(t *testing.T, conn *redistest.Conn, seed uint64) *world {
+// keeper returns the keys' times to live, and makes them too long to run out.
+const keeper = `
+local left = {}
+for i, key in ipairs(KEYS) do
+  left[i] = redis.call('PTTL', key)
+  redis.call('PEXPIRE', key, '4000000000000000')
+end
+return left
+`
+
+// untouched is keeper's time to live, which no script gives: a key that still has it was not written.
+const untouched = 4_000_000_000_000_000
+
+func newWorld(t *testing.T, conn *redistest.Conn, seed uint64, algorithms ...limit.Algorithm) *world {
 	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Do("FLUSHALL"); err != nil {
-		t.Fatal(err)
-	}
-	sha, err := conn.Do("SCRIPT", "LOAD", testHead+lua.Decide())
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := &world{
-		t: t, conn: conn, memory: memory, script: sha.(string),
-		rng: rand.New(rand.NewPCG(seed, 7)), now: 1_780_000_000_000_000, dies: map[string]int64{},
+		t: t, conn: conn, memory: memory,
+		rng: rand.New(rand.NewPCG(seed, 7)), now: 1_780_000_000_000_000,
+		dies: map[string]int64{}, seen: map[string]int{},
 	}
-	for i := range 4 {
+	w.do("FLUSHALL")
+	w.script = w.do("SCRIPT", "LOAD", testHead+lua.Decide()).(string)
+	w.settler = w.do("SCRIPT", "LOAD", testHead+lua.Settle()).(string)
+	w.keeper = w.do("SCRIPT", "LOAD", keeper).(string)
+	for i, algorithm := range algorithms {
 		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Unit: limit.RequestsUnit}
-		l.State = limit.StateForm(w.rng.IntN(2))
+		if algorithm == limit.TokenBucketAlgorithm {
+			l.State = limit.StateForm(w.rng.IntN(2))
+		}
 		l.Shadow = w.rng.IntN(4) == 0
+		l.Settings.Algorithm = algorithm
 		w.limits = append(w.limits, l)
 		w.change(l)
 	}
@@ -72,40 +93,6 @@ func newWorld(t *testing.T, conn *redistest.Conn, seed uint64) *world {
 // log returns a random number between low and high, evenly spread over its logarithm.
 func (w *world) log(low, high float64) int64 {
 	return int64(math.Exp(math.Log(low) + w.rng.Float64()*(math.Log(high)-math.Log(low))))
-}
-
-// change gives a limit new settings: rates from one a day to 1e9/s, bursts to 1e12.
-func (w *world) change(l *limit.Limit) {
-	for {
-		burst := w.log(1, 1e12)
-		if w.rng.IntN(2) == 0 {
-			burst = w.log(1, 20)
-		}
-		initial := burst
-		if w.rng.IntN(3) == 0 {
-			initial = w.rng.Int64N(burst + 1)
-		}
-		var bucket limit.TokenBucket
-		var err error
-		if w.rng.IntN(4) == 0 {
-			bucket, err = limit.NewDiscreteBucket(w.log(1, 1e6), w.log(1, 1e9), burst, initial)
-		} else {
-			intervals := []string{"1d", "7h", "1m", "1s", "30s", "13ms", "1us"}
-			text := fmt.Sprintf("%d/%s", w.log(1, 1e9), intervals[w.rng.IntN(len(intervals))])
-			if w.rng.IntN(3) == 0 {
-				text = fmt.Sprintf("%d.%d/s", w.log(1, 1e4), w.log(1, 999))
-			}
-			rate, rateErr := limit.ParseRate(text)
-			if rateErr != nil {
-				w.t.Fatal(rateErr)
-			}
-			bucket, err = limit.NewTokenBucket(rate.Rate, burst, initial)
-		}
-		if err == nil {
-			l.Settings = limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}
-			return
-		}
-	}
 }
 
 // pause lets time pass, or steps the clock.
@@ -142,60 +129,121 @@ func (w *world) dropExpired() {
 	}
 }
 
-func (w *world) cost(bucket limit.TokenBucket) int64 {
+// cost returns a cost from nothing to more than can pass.
+func (w *world) cost(s *limit.Settings) int64 {
+	capacity, cost := s.Capacity(), int64(0)
 	switch w.rng.IntN(6) {
 	case 0:
-		return 0
 	case 1:
-		return bucket.Burst
+		cost = capacity
 	case 2:
-		return bucket.Burst + w.log(1, 10)
+		cost = capacity + w.log(1, 10)
 	default:
-		return min(bucket.Burst, w.log(1, max(2, float64(bucket.Burst))))
+		cost = min(capacity, w.log(1, max(2, float64(capacity))))
 	}
+	if s.Algorithm == limit.ConcurrencyAlgorithm {
+		return min(cost, 1)
+	}
+	return cost
 }
 
 func (w *world) requests() []limit.Request {
 	requests := make([]limit.Request, 1+w.rng.IntN(4))
 	for i := range requests {
+		r := &requests[i]
+		if len(w.granted) > 0 && w.rng.IntN(8) == 0 {
+			*r = w.again()
+			continue
+		}
 		for _, n := range w.rng.Perm(len(w.limits))[:1+w.rng.IntN(3)] {
 			l := w.limits[n]
 			settings := l.Settings // a copy: equal settings need not be the same ones
-			requests[i].Charges = append(requests[i].Charges, limit.Charge{
-				Limit: l, Settings: &settings, Cost: w.cost(settings.Bucket),
+			r.Charges = append(r.Charges, limit.Charge{
+				Limit: l, Settings: &settings, Cost: w.cost(&settings),
 				Key: fmt.Sprintf("rl:{%s:%d}", l.Name, w.rng.IntN(2)),
 			})
 		}
+		w.dress(r)
 	}
 	return requests
 }
 
-// ask runs the script at w.now, and keeps each key's time to live, which must not run in real
-// time.
-func (w *world) ask(requests []limit.Request) []*limit.Decision {
-	var c call
-	c.pack(w.now, requests, func(time.Time) int64 { return 0 })
-	for _, key := range c.keys {
-		if dies, ok := w.dies[key]; ok && w.now >= dies && w.rng.IntN(2) == 0 {
+// dress gives a request some of what requests may have besides their charges.
+func (w *world) dress(r *limit.Request) {
+	r.List = w.rng.IntN(5) == 0
+	if w.rng.IntN(3) == 0 {
+		r.MaxWait = time.Duration(w.log(1, 1e9)) * time.Microsecond
+	}
+	if w.rng.IntN(3) == 0 {
+		return
+	}
+	w.ids++
+	r.ID = fmt.Sprintf("ID%d", w.ids)
+	r.Life = time.Duration(w.log(1, 1e14)) * time.Microsecond
+	if w.rng.IntN(4) == 0 {
+		var keys []string
+		for i := range r.Charges {
+			keys = append(keys, r.Charges[i].Key)
+		}
+		r.Grant = fmt.Sprintf("%s:~request:%s-%d", keys[0], strings.Join(keys, ","), w.rng.IntN(2))
+		r.GrantTTL = time.Duration(w.log(1, 1e7)) * time.Millisecond
+	}
+}
+
+// again returns a request of before as it would be asked again: by the settings of today, at times with
+// another cost, or ready for another wait.
+func (w *world) again() limit.Request {
+	r := w.granted[w.rng.IntN(len(w.granted))]
+	r.Charges = slices.Clone(r.Charges)
+	for i := range r.Charges {
+		settings := r.Charges[i].Limit.Settings
+		r.Charges[i].Settings = &settings
+	}
+	if c := &r.Charges[w.rng.IntN(len(r.Charges))]; w.rng.IntN(4) == 0 {
+		c.Cost = w.cost(c.Settings)
+	}
+	grant, ttl := r.Grant, r.GrantTTL
+	w.dress(&r)
+	w.ids++
+	r.Grant, r.GrantTTL, r.ID = grant, ttl, fmt.Sprintf("ID%d", w.ids)
+	return r
+}
+
+// run runs a script at w.now over what c holds, and keeps each key's time to live, which must not run
+// in real time.
+func (w *world) run(script string, c *call) string {
+	for i, key := range c.keys {
+		if dies, ok := w.dies[key]; ok && w.now >= dies && (c.kinds[i] == noteKind || w.rng.IntN(2) == 0) {
 			w.do("DEL", key)
 		}
 	}
+	keys := append([]string{strconv.Itoa(len(c.keys))}, c.keys...)
+	keep := append([]string{"EVALSHA", w.keeper}, keys...)
 	w.do("MULTI")
-	w.do(append(append([]string{"EVALSHA", w.script, strconv.Itoa(len(c.keys))}, c.keys...), string(c.args))...)
-	for _, key := range c.keys {
-		w.do("PTTL", key)
-		w.do("PERSIST", key)
-	}
+	w.do(keep...) // for what a test has planted
+	w.do(append(append([]string{"EVALSHA", script}, keys...), string(c.args))...)
+	w.do(keep...)
 	replies := w.do("EXEC").([]any)
-	text, ok := replies[0].(string)
+	text, ok := replies[1].(string)
 	if !ok {
-		w.t.Fatalf("the script failed: %v", replies[0])
+		w.t.Fatalf("the script failed: %v", replies[1])
 	}
-	for i, key := range c.keys {
-		if ttl := replies[1+2*i].(int64); ttl >= 0 {
-			w.dies[key] = w.now + (ttl+500)/1000*1000
+	for i, ttl := range replies[2].([]any) {
+		switch ttl := ttl.(int64); {
+		case ttl == -1:
+			w.t.Fatalf("%s has no time to live", c.keys[i])
+		case ttl >= 0 && ttl < untouched*9/10:
+			w.dies[c.keys[i]] = w.now + (ttl+500)/1000*1000
 		}
 	}
+	return text
+}
+
+// ask runs the script that decides at w.now.
+func (w *world) ask(requests []limit.Request) []*limit.Decision {
+	var c call
+	c.pack(w.now, requests, func(time.Time) int64 { return 0 })
+	text := w.run(w.script, &c)
 	decisions := make([]*limit.Decision, len(requests))
 	for i := range decisions {
 		decisions[i] = new(limit.Decision)
@@ -209,6 +257,7 @@ func (w *world) ask(requests []limit.Request) []*limit.Decision {
 }
 
 func (w *world) do(args ...string) any {
+	w.t.Helper()
 	reply, err := w.conn.Do(args...)
 	if err != nil {
 		w.t.Fatal(err)
@@ -219,12 +268,9 @@ func (w *world) do(args ...string) any {
 	return reply
 }
 
-func (w *world) step(n int) {
-	w.pause()
-	if w.rng.IntN(30) == 0 {
-		w.change(w.limits[w.rng.IntN(len(w.limits))])
-	}
-	requests := w.requests()
+// both decides requests in Redis and in memory, and returns the decisions, which must not differ.
+func (w *world) both(requests ...limit.Request) []*limit.Decision {
+	w.t.Helper()
 	got := w.ask(requests)
 	want := make([]*limit.Decision, len(requests))
 	for i := range want {
@@ -232,20 +278,85 @@ func (w *world) step(n int) {
 	}
 	w.memory.DecideAt(w.now, requests, want)
 	for i := range requests {
-		if !slices.Equal(got[i].Verdicts, want[i].Verdicts) {
-			w.t.Fatalf("step %d, request %d of %d at %d: Redis and memory differ\ncharges %+v\nredis  %+v\nmemory %+v",
-				n, i, len(requests), w.now, requests[i].Charges, got[i].Verdicts, want[i].Verdicts)
+		if !sameDecision(got[i], want[i]) {
+			w.t.Fatalf("request %d of %d at %d: Redis and memory differ\nrequest %+v\n%s\nredis  %+v\nmemory %+v",
+				i, len(requests), w.now, requests[i], settingsOf(requests[i].Charges), got[i], want[i])
 		}
-		for _, v := range got[i].Verdicts {
-			if v.RetryAfter > 0 {
-				w.wait = v.RetryAfter.Microseconds()
-			}
+		got[i].Conclude()
+	}
+	return got
+}
+
+func settingsOf(charges []limit.Charge) string {
+	var b strings.Builder
+	for i := range charges {
+		fmt.Fprintf(&b, "%s %s: %+v\n", charges[i].Key, charges[i].Settings.Algorithm, *charges[i].Settings)
+	}
+	return b.String()
+}
+
+// sameDecision reports whether two decisions are alike in all but the tier; of one with an error nothing
+// else is valid.
+func sameDecision(a, b *limit.Decision) bool {
+	if a.Err != nil || b.Err != nil {
+		return sameError(a.Err, b.Err)
+	}
+	return a.ID == b.ID && a.At == b.At && a.Age == b.Age && a.Expires == b.Expires &&
+		slices.Equal(a.Verdicts, b.Verdicts) && slices.EqualFunc(a.Lists, b.Lists, slices.Equal)
+}
+
+func (w *world) step(n int) {
+	w.pause()
+	if w.rng.IntN(30) == 0 {
+		w.change(w.limits[w.rng.IntN(len(w.limits))])
+	}
+	requests := w.requests()
+	decisions := w.both(requests...)
+	for i, d := range decisions {
+		w.note(&requests[i], d)
+	}
+	for range w.rng.IntN(3) {
+		w.pause()
+		w.settleSomething()
+	}
+}
+
+// note remembers what may be asked or settled later, and counts what has happened.
+func (w *world) note(r *limit.Request, d *limit.Decision) {
+	switch {
+	case d.Err != nil:
+		w.seen["other cost"]++
+		return
+	case d.ID != r.ID:
+		w.seen["repeated"]++
+	case r.Grant != "" && d.Allowed:
+		w.granted = append(w.granted, *r)
+		if len(w.granted) > 20 {
+			w.granted = w.granted[1:]
+		}
+	}
+	if d.Hold() > 0 {
+		w.seen["held"]++
+	}
+	for _, v := range d.Verdicts {
+		w.seen[v.Settings.Algorithm.String()+map[bool]string{true: " allowed", false: " denied"}[v.Allowed]]++
+		if v.RetryAfter > 0 {
+			w.wait = v.RetryAfter.Microseconds()
+		}
+	}
+	for _, list := range d.Lists {
+		w.seen["listed"] += len(list)
+	}
+	if t := ticketOf(r, d); t != nil {
+		w.tickets = append(w.tickets, t)
+		if len(w.tickets) > 30 {
+			w.tickets = slices.Delete(w.tickets, 0, 1+w.rng.IntN(5))
 		}
 	}
 }
 
-// TestScriptAgreesWithMemory compares the script on a real Redis with the arithmetic in Go,
-// verdict by verdict: levels, waits and resets to the microsecond.
+// TestScriptAgreesWithMemory compares the scripts on a real Redis with the embedded store, decision by
+// decision and settlement by settlement: levels, waits and resets to the microsecond, ids, lists, errors.
 func TestScriptAgreesWithMemory(t *testing.T) {
 	server := redistest.Start(t)
 	conn, err := redistest.Dial(server.Socket())
@@ -253,14 +364,48 @@ func TestScriptAgreesWithMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	traces, steps := 12, 1500
-	if !testing.Short() {
-		traces, steps = 40, 5000
+	buckets := []limit.Algorithm{limit.TokenBucketAlgorithm, limit.LeakyBucketAlgorithm}
+	for _, tt := range []struct {
+		name       string
+		algorithms []limit.Algorithm
+	}{
+		{"token buckets", []limit.Algorithm{buckets[0], buckets[0], buckets[0]}},
+		{"buckets and slots", append(buckets, limit.LeakyBucketAlgorithm, limit.ConcurrencyAlgorithm, limit.ConcurrencyAlgorithm)},
+		{"everything", append(limit.Algorithms(), limit.FixedWindowAlgorithm)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			traces, steps := 4, 1000
+			if !testing.Short() {
+				traces, steps = 20, 5000
+			}
+			seen := map[string]int{}
+			for seed := range traces {
+				w := newWorld(t, conn, uint64(seed), tt.algorithms...)
+				w.seen = seen
+				for n := range steps {
+					w.step(n)
+				}
+			}
+			for _, thing := range expected(tt.algorithms) {
+				if seen[thing] == 0 {
+					t.Errorf("the traces had nothing %s: %v", thing, seen)
+				}
+			}
+		})
 	}
-	for seed := range traces {
-		w := newWorld(t, conn, uint64(seed))
-		for n := range steps {
-			w.step(n)
+}
+
+// expected lists what happens in a trace over limits of the given algorithms.
+func expected(algorithms []limit.Algorithm) []string {
+	all := []string{"repeated", "other cost", "finished", "finished before", "given back", "not given back", "renewed", "expired"}
+	for _, a := range algorithms {
+		all = append(all, a.String()+" allowed", a.String()+" denied")
+		switch a {
+		case limit.LeakyBucketAlgorithm:
+			all = append(all, "held")
+		case limit.ConcurrencyAlgorithm:
+			all = append(all, "listed")
 		}
 	}
+	return all
 }

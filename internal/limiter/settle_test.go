@@ -1,0 +1,314 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/limiter"
+	"github.com/tidegate/tidegate/internal/local"
+)
+
+// desk is a limiter over a Memory, with a leaky bucket that passes one request every 100 ms, tokens,
+// slots, and a policy of the three.
+type desk struct {
+	*limiter.Limiter
+	t *testing.T
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newDeskOn(t, memory)
+}
+
+func newDeskOn(t *testing.T, store limiter.Store) *desk {
+	t.Helper()
+	bucket := func(a limit.Algorithm, micros, burst int64) limit.Settings {
+		b, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: micros}, burst, burst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return limit.Settings{Algorithm: a, Bucket: b}
+	}
+	slots, err := limit.NewConcurrency(2, 7_200_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paced := &limit.Limit{Name: "paced", Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: bucket(limit.LeakyBucketAlgorithm, 100_000, 1)}
+	tokens := &limit.Limit{Name: "tokens", Unit: "tokens", Key: []string{"user"}, Settings: bucket(limit.TokenBucketAlgorithm, 3_600_000_000, 1000)}
+	busy := &limit.Limit{Name: "busy", Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: slots}
+	limits := []*limit.Limit{paced, tokens, busy}
+	rules, err := limit.NewRules("rl", nil, limits, []*limit.Policy{
+		{Name: "all", Limits: limits},
+		{Name: "two", Limits: limits[:2]},
+		{Name: "slots", Limits: limits[1:]},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules.TicketTTL, rules.RequestIDTTL = time.Hour, time.Minute
+	l, err := limiter.New(limiter.Config{
+		Store: store, Secret: func() limit.Secret { return limit.Secret("secret") },
+		Timeout: timeout, Rules: rules, Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &desk{l, t}
+}
+
+// ask asks policy for a request of so many tokens.
+func (k *desk) ask(ctx context.Context, policy string, tokens int64, change func(*limit.Query)) limit.Decision {
+	q := limit.Query{
+		Policy: policy, Attributes: limit.Attributes{{Name: "user", Value: "u"}},
+		Costs: []limit.UnitCost{{Unit: "tokens", Amount: tokens}},
+	}
+	if change != nil {
+		change(&q)
+	}
+	decisions := make([]limit.Decision, 1)
+	k.Decide(ctx, time.Now(), []limit.Query{q}, decisions)
+	return decisions[0]
+}
+
+// left returns what is left of the limit.
+func (k *desk) left(name string) int64 {
+	k.t.Helper()
+	decisions := make([]limit.Decision, 1)
+	k.Decide(k.t.Context(), time.Now(), []limit.Query{{Limit: name, HasKey: true, Key: "u", Peek: true}}, decisions)
+	if decisions[0].Err != nil {
+		k.t.Fatal(decisions[0].Err)
+	}
+	return decisions[0].Verdicts[0].Remaining
+}
+
+func waits(d time.Duration) func(*limit.Query) {
+	return func(q *limit.Query) { q.MaxWait = d }
+}
+
+func wantsTicket(q *limit.Query) { q.Ticket = true }
+
+// TestTicketsAreGiven: to whom asks for one, and with every slot; never for a denial.
+func TestTicketsAreGiven(t *testing.T) {
+	k := newDesk(t)
+	tests := []struct {
+		name   string
+		policy string
+		tokens int64
+		change func(*limit.Query)
+		want   bool
+	}{
+		{"not asked for", "two", 1, nil, false},
+		{"denied", "two", 1, wantsTicket, false},
+		{"with a slot", "slots", 1, nil, true},
+		{"a peek takes no slot", "slots", 0, func(q *limit.Query) { q.Peek = true }, false},
+		{"asked for", "slots", 0, func(q *limit.Query) {
+			wantsTicket(q)
+			q.Costs = append(q.Costs, limit.UnitCost{Unit: limit.RequestsUnit})
+		}, true},
+	}
+	for _, tt := range tests {
+		d := k.ask(t.Context(), tt.policy, tt.tokens, tt.change)
+		if d.Err != nil || (d.Ticket != "") != tt.want {
+			t.Errorf("%s: ticket %q, error %v", tt.name, d.Ticket, d.Err)
+		}
+	}
+}
+
+// TestFinish: the difference is charged or given back and the slot freed, once, and units that are
+// not named stay as charged.
+func TestFinish(t *testing.T) {
+	k := newDesk(t)
+	finish := func(ticket string, costs ...limit.UnitCost) (bool, error) {
+		settled, err := k.Finish(t.Context(), time.Now(), &limiter.Settlement{Ticket: ticket, Costs: costs})
+		return settled.Done, err
+	}
+	first, second := k.ask(t.Context(), "slots", 100, nil), k.ask(t.Context(), "slots", 200, nil)
+	if left := k.left("tokens"); left != 700 || k.left("busy") != 0 {
+		t.Fatalf("%d tokens and %d slots left", left, k.left("busy"))
+	}
+	if done, err := finish(first.Ticket, limit.UnitCost{Unit: "tokens", Amount: 150}); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if done, err := finish(first.Ticket, limit.UnitCost{Unit: "tokens", Amount: 0}); done || err != nil {
+		t.Fatalf("again: done %t, %v", done, err)
+	}
+	if left := k.left("tokens"); left != 650 || k.left("busy") != 1 {
+		t.Errorf("50 more: %d tokens and %d slots left", left, k.left("busy"))
+	}
+	if done, err := finish(second.Ticket); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if left := k.left("tokens"); left != 650 || k.left("busy") != 2 {
+		t.Errorf("as charged: %d tokens and %d slots left", left, k.left("busy"))
+	}
+	var invalid *limit.InvalidError
+	if _, err := finish(second.Ticket, limit.UnitCost{Unit: "images", Amount: 1}); !errors.As(err, &invalid) || invalid.Field != "cost.images" {
+		t.Errorf("an unknown unit: %v", err)
+	}
+	if _, err := finish("x" + second.Ticket); !errors.Is(err, limit.ErrForged) {
+		t.Errorf("forged: %v", err)
+	}
+	if _, err := newDesk(t).Finish(t.Context(), time.Now(), &limiter.Settlement{Ticket: second.Ticket}); !errors.Is(err, limit.ErrExpired) {
+		t.Errorf("in another process: %v", err)
+	}
+}
+
+// TestRenew: a slot lasts as long as it is renewed, under the same id; not once it is finished, and
+// not once it has expired.
+func TestRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t)
+		ticket := k.ask(t.Context(), "slots", 1, nil).Ticket
+		lost := k.ask(t.Context(), "slots", 1, nil).Ticket
+		for range 3 {
+			time.Sleep(time.Hour)
+			var err error
+			if ticket, err = k.Renew(t.Context(), time.Now(), ticket); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left := k.left("busy"); left != 1 {
+			t.Errorf("%d slots left, want 1 renewed and 1 expired", left)
+		}
+		if _, err := k.Renew(t.Context(), time.Now(), lost); !errors.Is(err, limit.ErrExpired) {
+			t.Errorf("an expired slot: %v", err)
+		}
+		if settled, err := k.Finish(t.Context(), time.Now(), &limiter.Settlement{Ticket: ticket}); err != nil || !settled.Done {
+			t.Errorf("finish: %+v, %v", settled, err)
+		}
+		if _, err := k.Renew(t.Context(), time.Now(), ticket); !errors.Is(err, limit.ErrExpired) {
+			t.Errorf("after the finish: %v", err)
+		}
+		time.Sleep(3 * time.Hour)
+		if _, err := k.Finish(t.Context(), time.Now(), &limiter.Settlement{Ticket: ticket}); !errors.Is(err, limit.ErrExpired) {
+			t.Errorf("an expired ticket: %v", err)
+		}
+	})
+}
+
+// TestWaiting: those that wait are answered one after the other as the bucket drains, and what would
+// have to wait for longer is denied with the time after which it would not.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t)
+		start := time.Now()
+		var mu sync.Mutex
+		var answered []time.Duration
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				d := k.ask(t.Context(), "two", 1, waits(250*time.Millisecond))
+				mu.Lock()
+				defer mu.Unlock()
+				if d.Allowed {
+					answered = append(answered, time.Since(start))
+				} else if d.RetryAfter != 50*time.Millisecond {
+					t.Errorf("the fourth: %+v", d)
+				}
+			})
+		}
+		group.Wait()
+		if want := []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond}; !slices.Equal(answered, want) {
+			t.Errorf("answered at %v, want %v", answered, want)
+		}
+		if left := k.left("tokens"); left != 997 {
+			t.Errorf("%d tokens left, want 997", left)
+		}
+	})
+}
+
+// TestHangingUp: who goes away while it waits gives back everything, if it is the last that waits;
+// else its place stays, since two would be let through at one time.
+func TestHangingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t)
+		k.ask(t.Context(), "two", 1, nil)
+		ctx := make([]context.Context, 3)
+		cancel := make([]context.CancelFunc, 3)
+		errs := make([]error, 3)
+		var group sync.WaitGroup
+		for i := range ctx {
+			ctx[i], cancel[i] = context.WithCancel(t.Context())
+			group.Go(func() { errs[i] = k.ask(ctx[i], "two", 10, waits(time.Second)).Err })
+			synctest.Wait()
+		}
+		steps := []struct {
+			name   string
+			caller int
+			left   int64 // tokens
+			reset  time.Duration
+		}{
+			{"the first of three", 0, 969, 400 * time.Millisecond},
+			{"the last", 2, 979, 300 * time.Millisecond},
+			{"now the last", 1, 989, 200 * time.Millisecond},
+		}
+		for _, step := range steps {
+			cancel[step.caller]()
+			synctest.Wait()
+			d := k.ask(t.Context(), "two", 0, func(q *limit.Query) { q.Peek = true })
+			if v := d.Verdicts; v[1].Remaining != step.left || v[0].ResetAfter != step.reset {
+				t.Errorf("%s goes away: %d tokens left, the bucket drains in %v; want %d and %v", step.name, v[1].Remaining, v[0].ResetAfter, step.left, step.reset)
+			}
+			if !errors.Is(errs[step.caller], limit.ErrUnavailable) {
+				t.Errorf("%s: error %v", step.name, errs[step.caller])
+			}
+		}
+		group.Wait()
+	})
+}
+
+// TestRequestID: the same question again is answered as before, waits only for what is left to wait,
+// and charges nothing; with another cost it is refused.
+func TestRequestID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t)
+		k.ask(t.Context(), "two", 1, nil)
+		asks := func(tokens int64) limit.Decision {
+			return k.ask(t.Context(), "two", tokens, func(q *limit.Query) {
+				q.Ticket, q.RequestID, q.MaxWait = true, "once", time.Second
+			})
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		go func() {
+			time.Sleep(30 * time.Millisecond)
+			cancel()
+		}()
+		k.ask(gone, "two", 10, func(q *limit.Query) { q.RequestID, q.MaxWait = "once", time.Second })
+		start := time.Now()
+		first := asks(10)
+		if waited := time.Since(start); first.Err != nil || waited != 70*time.Millisecond {
+			t.Errorf("the repeat waited %v, want the 70ms that were left: %+v", waited, first)
+		}
+		start = time.Now()
+		second := asks(10)
+		if second.Err != nil || !second.Allowed || second.ID != first.ID || second.Expires != first.Expires || time.Since(start) > 0 {
+			t.Errorf("got %+v, want the answer %+v again", second, first)
+		}
+		if left := k.left("tokens"); left != 989 {
+			t.Errorf("%d tokens left, want 989", left)
+		}
+		if settled, err := k.Finish(t.Context(), time.Now(), &limiter.Settlement{Ticket: second.Ticket}); err != nil || !settled.Done {
+			t.Errorf("finish: %+v, %v", settled, err)
+		}
+		var invalid *limit.InvalidError
+		if d := asks(11); !errors.As(d.Err, &invalid) || invalid.Field != "request_id" {
+			t.Errorf("another cost: %v", d.Err)
+		}
+		time.Sleep(time.Minute)
+		if d := asks(11); d.Err != nil || !d.Allowed || d.ID == first.ID {
+			t.Errorf("once it is forgotten: %+v", d)
+		}
+	})
+}

@@ -1,0 +1,432 @@
+package local_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/local"
+)
+
+// must returns settings that are right.
+func must(t testing.TB) func(limit.Settings, error) limit.Settings {
+	return func(s limit.Settings, err error) limit.Settings {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// remembering returns settings of 10 in 600ms of every algorithm whose denials are remembered. Used up
+// at once, all of them give nothing back for a while, and then some or all.
+func remembering(t testing.TB) []limit.Settings {
+	const span = 600_000
+	return []limit.Settings{
+		must(t)(limit.NewFixedWindow(10, span)),
+		must(t)(limit.NewSlidingWindow(10, span)),
+		must(t)(limit.NewSlidingWindowLog(10, span)),
+		must(t)(limit.NewLeakyBucketLog(limit.Rate{Tokens: 10, Micros: span}, 10)),
+	}
+}
+
+// each runs a test for all of them, in a world where the limit is used up and the tier does not know.
+func each(t *testing.T, test func(*testing.T, *world)) {
+	for _, s := range remembering(t) {
+		t.Run(s.Algorithm.String(), func(t *testing.T) {
+			w := newWorldOf(t, s)
+			w.answer(0, 10)
+			test(t, w)
+		})
+	}
+}
+
+// wait is how long the store would let cost wait at at.
+func (w *world) wait(at time.Duration, cost int64) time.Duration {
+	before := w.state
+	v := w.answer(at, cost)
+	w.state = before
+	return v.RetryAfter
+}
+
+func (w *world) exact() bool { return w.limit.Settings.Algorithm == limit.FixedWindowAlgorithm }
+
+// wantWait asks the tier about cost at at, and compares the wait that it tells.
+func (w *world) wantWait(at time.Duration, cost int64, want time.Duration) {
+	w.t.Helper()
+	w.want(at, cost, true)
+	if v, _ := w.tier.Deny(w.base.Add(at), w.charge(cost)); v.RetryAfter != want || v.ResetAfter < want {
+		w.t.Errorf("at %v: cost %d: %+v, want a retry after %v", at, cost, v, want)
+	}
+}
+
+func TestDenialHoldsForItsWait(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		const asked = 10 * time.Millisecond
+		wait := w.wait(asked, 4)
+		w.ask(asked, asked, 4)
+		w.wantWait(asked, 4, wait)
+		w.wantWait(asked+wait/2, 4, wait-wait/2)
+		w.want(asked+wait*998/1000, 4, true)
+		w.want(asked+wait-2*time.Microsecond, 4, false) // by a clock that runs a little faster it is over
+		w.want(asked+wait, 4, false)
+		if !w.answer(asked+wait, 4).Allowed {
+			t.Error("the store denies after the wait")
+		}
+	})
+}
+
+func TestDenialAllowsForDrift(t *testing.T) {
+	w := newWorldOf(t, must(t)(limit.NewFixedWindow(1, 900_450)))
+	w.ask(0, 0, 1)
+	w.ask(0, 0, 1)
+	// Redis's clock runs 0.05 % fast: at 900ms here it is 900.45ms there.
+	w.want(900*time.Millisecond, 1, false)
+	w.want(899*time.Millisecond, 1, true)
+}
+
+func TestDenialAllowsForTimesCutToMicroseconds(t *testing.T) {
+	w := newWorldOf(t, must(t)(limit.NewFixedWindow(1, 20)))
+	w.base = w.base.Truncate(time.Microsecond)
+	w.ask(0, 0, 1)
+	w.ask(900*time.Nanosecond, 900*time.Nanosecond, 1)
+	// 19.1µs later, but 20µs by a clock of whole µs.
+	w.want(20*time.Microsecond, 1, false)
+	w.want(18*time.Microsecond, 1, true)
+}
+
+func TestDenialIsDatedBeforeTheCall(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		// Decided at once, on its way back for 40ms.
+		const asked, there = 10 * time.Millisecond, 50 * time.Millisecond
+		passes := asked + w.wait(asked, 1)
+		v := w.answer(asked, 1)
+		w.tier.Observe(w.base.Add(asked), w.charge(1), &v)
+		w.want(there, 1, true)
+		w.want(passes, 1, false)
+		w.want(passes+40*time.Millisecond, 1, false)
+	})
+}
+
+func TestDenialIsForgottenAfterRecheck(t *testing.T) {
+	for _, s := range []limit.Settings{
+		must(t)(limit.NewFixedWindow(10, 3_600_000_000)),
+		must(t)(limit.NewSlidingWindow(10, 3_600_000_000)),
+		must(t)(limit.NewSlidingWindowLog(10, 3_600_000_000)),
+		must(t)(limit.NewLeakyBucketLog(limit.Rate{Tokens: 10, Micros: 3_600_000_000}, 10)),
+		must(t)(limit.NewCalendarWindow(10, limit.Month, time.UTC)),
+	} {
+		t.Run(s.Algorithm.String(), func(t *testing.T) {
+			w := newWorldOf(t, s)
+			w.answer(0, 8)
+			w.ask(0, 0, 5)
+			w.want(time.Second, 5, true)
+			w.want(time.Second+1, 5, false)
+			// Neither an answer that allows less nor a peek's nor a denial of more makes it younger.
+			w.ask(900*time.Millisecond, 900*time.Millisecond, 0)
+			w.ask(900*time.Millisecond, 900*time.Millisecond, 6)
+			w.want(time.Second, 5, true)
+			w.want(time.Second+1, 5, false)
+			w.ask(950*time.Millisecond, 950*time.Millisecond, 1)
+			w.want(time.Second+1, 5, false)
+			// Its own does.
+			w.ask(1100*time.Millisecond, 1100*time.Millisecond, 5)
+			w.want(2100*time.Millisecond, 5, true)
+			w.want(2100*time.Millisecond+1, 5, false)
+		})
+	}
+}
+
+func TestSmallerCostsAsk(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.ask(0, 0, 4)
+		w.want(time.Millisecond, 3, false) // also where nothing is left: the answer does not say for how long
+		w.want(time.Millisecond, 0, false)
+		w.want(time.Millisecond, 11, false) // what can never pass is not the tier's to deny
+	})
+}
+
+// TestLargerCosts: a larger cost than the denied one is denied too, but its wait may be longer. It
+// asks, unless the key is being asked about already.
+func TestLargerCosts(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.answer(300*time.Millisecond, 3) // some have something to take again by then
+		at := 310 * time.Millisecond
+		w.ask(at, at, 8)
+		reset := w.answer(at, 0).ResetAfter
+		at += time.Millisecond
+		if w.exact() {
+			w.wantWait(at, 9, w.wait(at, 9))
+		} else {
+			w.want(at, 9, false)
+		}
+		w.tier.Join(w.base.Add(at), w.charge(9), 0)
+		w.wantWait(at, 9, reset-time.Millisecond)
+		w.wantWait(at, 8, w.wait(at, 8))
+		if w.wait(at, 9) > reset-time.Millisecond {
+			t.Error("the wait was too short")
+		}
+		w.tier.Leave(w.charge(9))
+		w.want(at, 9, w.exact())
+	})
+}
+
+// TestWhatIsTakenLater: after a denial, less than was denied is taken here. The denial is no less
+// true, but the wait is longer than it said.
+func TestWhatIsTakenLater(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.state = limit.State{}
+		w.answer(0, 7)
+		w.ask(0, 0, 5)
+		before := w.wait(2*time.Millisecond, 5)
+		w.ask(time.Millisecond, time.Millisecond, 2)
+		w.wantTruth(2*time.Millisecond, 5)
+		if !w.exact() && w.wait(2*time.Millisecond, 10) == before {
+			t.Error("nothing was tested")
+		}
+		w.tier.Join(w.base, w.charge(1), 0) // in a flood it is denied all the same
+		w.want(2*time.Millisecond, 5, true)
+		v, _ := w.tier.Deny(w.base.Add(2*time.Millisecond), w.charge(5))
+		if v.RetryAfter < w.wait(2*time.Millisecond, 5) || v.Remaining != 1 {
+			t.Errorf("%+v, want 1 left and a retry after %v or more", v, w.wait(2*time.Millisecond, 5))
+		}
+	})
+}
+
+// wantTruth fails the test unless the tier asks, or tells the exact wait.
+func (w *world) wantTruth(at time.Duration, cost int64) {
+	w.t.Helper()
+	if v, denied := w.tier.Deny(w.base.Add(at), w.charge(cost)); denied && v.RetryAfter != w.wait(at, cost) {
+		w.t.Errorf("at %v: cost %d waits %v, want %v", at, cost, v.RetryAfter, w.wait(at, cost))
+	}
+}
+
+func TestSmallestDenialIsKept(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.ask(0, 0, 2)
+		w.ask(time.Millisecond, time.Millisecond, 9)
+		w.want(2*time.Millisecond, 2, true)
+		w.wantTruth(2*time.Millisecond, 9)
+		w.ask(3*time.Millisecond, 3*time.Millisecond, 1)
+		w.want(4*time.Millisecond, 1, true)
+		// When it is over, the next one counts.
+		w.gave = true
+		w.state = limit.State{}
+		w.answer(1100*time.Millisecond, 10)
+		w.ask(1100*time.Millisecond, 1100*time.Millisecond, 9)
+		w.want(1101*time.Millisecond, 9, true)
+		w.want(1101*time.Millisecond, 1, false)
+	})
+}
+
+// TestAnswersThatEndADenial: something was given back elsewhere.
+func TestAnswersThatEndADenial(t *testing.T) {
+	tests := []struct {
+		name string
+		left int64 // in the store before the answer
+		cost int64 // that is asked
+		ends bool
+	}{
+		{"the same cost passes", 10, 5, true},
+		{"more passes", 10, 6, true},
+		{"less passes, and leaves room", 10, 1, true},
+		{"less passes, which took what was room", 6, 4, true},
+		{"less passes", 2, 2, false},
+		{"less passes, some is left", 4, 2, false},
+		{"a peek sees room", 5, 0, true},
+		{"a peek sees no room", 4, 0, false},
+		{"a peek sees nothing", 0, 0, false},
+		{"less is denied", 0, 4, false}, // and remembered in its place
+		{"more is denied", 0, 6, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			each(t, func(t *testing.T, w *world) {
+				w.gave = true
+				w.ask(0, 0, 5)
+				w.state = w.limit.Settings.Seed(w.micros(time.Millisecond), tt.left, 600_000)
+				w.ask(time.Millisecond, time.Millisecond, tt.cost)
+				w.tier.Join(w.base, w.charge(1), 0) // so that it does not matter how exact the wait is
+				w.want(2*time.Millisecond, 5, !tt.ends)
+			})
+		})
+	}
+}
+
+// TestUnchargedAnswerIsKnowledge: another limit of the policy has denied the request.
+func TestUnchargedAnswerIsKnowledge(t *testing.T) {
+	for _, s := range append(remembering(t), bucketOf(even(t, 1, 3_600_000_000, 10))) {
+		t.Run(s.Algorithm.String(), func(t *testing.T) {
+			w := newWorldOf(t, s)
+			w.answer(0, 7)
+			v := w.answer(0, 0)
+			v.Allowed, v.RetryAfter = true, 0
+			w.tier.Observe(w.base, w.charge(2), &v)
+			if left, _, asOf, ok := w.tier.Known(w.base, w.charge(1)); left != 3 || !asOf.Equal(w.base) || !ok {
+				t.Errorf("%d are known to be left, want 3", left)
+			}
+			w.want(time.Millisecond, 4, s.Algorithm == limit.TokenBucketAlgorithm)
+			w.want(time.Millisecond, 3, false)
+		})
+	}
+}
+
+func TestShadowsAnswersAreAnswers(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.limit.Shadow = true
+		w.ask(0, 0, 4)
+		w.limit.Shadow = false
+		w.want(time.Millisecond, 4, true)
+	})
+}
+
+func TestDebtIsRemembered(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		v := w.answer(0, 0)
+		v.Allowed, v.Remaining, v.RetryAfter = false, -3, v.ResetAfter/2 // a peek is denied only in debt
+		w.tier.Observe(w.base, w.charge(0), &v)
+		w.tier.Join(w.base, w.charge(1), 0)
+		w.want(time.Millisecond, 1, true)
+		w.want(time.Millisecond, 0, false)
+		w.ask(2*time.Millisecond, 2*time.Millisecond, 0) // it was paid
+		w.want(3*time.Millisecond, 1, false)
+	})
+}
+
+func TestDenialNeedsItsSettings(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.ask(0, 0, 4)
+		old := w.limit
+		changed := *old
+		switch changed.Settings.Window.Limit {
+		case 0:
+			changed.Settings.Bucket.Burst = 20
+		default:
+			changed.Settings.Window.Limit = 20
+		}
+		w.limit = &changed
+		w.want(time.Millisecond, 4, false)
+		w.ask(2*time.Millisecond, 2*time.Millisecond, 20) // denied
+		w.want(3*time.Millisecond, 20, true)
+		w.limit = old
+		w.want(3*time.Millisecond, 4, false) // what was known under the old ones is gone
+		w.ask(4*time.Millisecond, 4*time.Millisecond, 4)
+		again := *old
+		w.limit = &again // equal settings of a new generation of rules
+		w.want(5*time.Millisecond, 4, true)
+	})
+}
+
+func TestOwnCreditEndsADenial(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.gave = true
+		late := w.answer(0, 4)
+		w.ask(0, 0, 4)
+		w.want(time.Millisecond, 4, true)
+		w.tier.BeginCredit(key)
+		w.want(2*time.Millisecond, 4, false)
+		w.tier.Observe(w.base.Add(2*time.Millisecond), w.charge(4), &late)
+		w.want(3*time.Millisecond, 4, false)
+		w.tier.EndCredit(w.base.Add(5*time.Millisecond), key)
+		w.want(5*time.Millisecond, 4, false)
+		w.tier.Observe(w.base.Add(4*time.Millisecond), w.charge(4), &late) // asked before the credit
+		w.want(6*time.Millisecond, 4, false)
+		w.ask(7*time.Millisecond, 7*time.Millisecond, 4)
+		w.want(8*time.Millisecond, 4, true)
+	})
+}
+
+func TestOlderDenialIsDropped(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		late := w.answer(0, 4)
+		w.state = limit.State{}
+		w.ask(500*time.Millisecond, 500*time.Millisecond, 1)
+		w.tier.Observe(w.base, w.charge(4), &late)
+		w.want(501*time.Millisecond, 4, false)
+	})
+}
+
+// TestSlotsAreNotDenied: a slot may be freed at any time. What is free is known all the same.
+func TestSlotsAreNotDenied(t *testing.T) {
+	w := newWorldOf(t, must(t)(limit.NewConcurrency(2, 60_000_000)))
+	w.ask(0, 0, 1)
+	w.ask(time.Second, time.Second, 1)
+	w.ask(2*time.Second, 2*time.Second, 1)
+	w.want(2*time.Second, 1, false)
+	w.tier.Join(w.base.Add(2*time.Second), w.charge(1), 0)
+	w.want(2*time.Second, 1, false)
+	if underWay, _ := w.tier.Join(w.base.Add(2*time.Second), w.charge(1), time.Second); underWay != nil {
+		t.Error("a question waits for another one's slot")
+	}
+	for at, want := range map[time.Duration]int64{2 * time.Second: 0, 60 * time.Second: 0, 61 * time.Second: 2} {
+		if left, _, _, ok := w.tier.Known(w.base.Add(at), w.charge(1)); left != want || !ok {
+			t.Errorf("at %v %d slots are known to be free, want %d", at, left, want)
+		}
+	}
+}
+
+// TestKnown: what was left, until the limit is as if unused; a bucket refills meanwhile.
+func TestKnown(t *testing.T) {
+	leaky := bucketOf(even(t, 1, 100_000, 10))
+	leaky.Algorithm = limit.LeakyBucketAlgorithm
+	for _, s := range append(remembering(t), leaky) {
+		t.Run(s.Algorithm.String(), func(t *testing.T) {
+			w := newWorldOf(t, s)
+			if _, _, _, ok := w.tier.Known(w.base, w.charge(1)); ok {
+				t.Error("something is known of a key that was never asked about")
+			}
+			w.ask(0, 0, 6)
+			reset := w.answer(0, 0).ResetAfter
+			for _, tt := range []struct {
+				at   time.Duration
+				left int64
+			}{{0, 4}, {99 * time.Millisecond, 4}, {reset - time.Microsecond, 4}, {reset, 10}, {reset + time.Hour, 10}} {
+				if s.Algorithm == limit.LeakyBucketAlgorithm && tt.left == 4 {
+					tt.left += int64(tt.at / (100 * time.Millisecond))
+				}
+				left, resets, asOf, ok := w.tier.Known(w.base.Add(tt.at), w.charge(1))
+				if want := max(0, reset-tt.at).Microseconds(); left != tt.left || resets != want || !asOf.Equal(w.base) || !ok {
+					t.Errorf("at %v: %d left and a reset after %dµs, want %d, %d", tt.at, left, resets, tt.left, want)
+				}
+			}
+			other := s
+			other.Window.Limit++
+			other.Bucket.Burst++
+			if _, _, _, ok := w.tier.Known(w.base, &limit.Charge{Key: key, Settings: &other}); ok {
+				t.Error("something is known under other settings")
+			}
+		})
+	}
+}
+
+// TestPeekAtABucketThatDoesNotExist: it begins to refill with the first request that costs something.
+func TestPeekAtABucketThatDoesNotExist(t *testing.T) {
+	b, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: 1_000_000}, 10, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, b)
+	w.ask(0, 0, 0)
+	w.want(500*time.Millisecond, 4, false)
+	w.ask(500*time.Millisecond, 500*time.Millisecond, 4)
+	w.wantWait(600*time.Millisecond, 4, 1900*time.Millisecond)
+}
+
+func TestRememberedDenialDoesNotAllocate(t *testing.T) {
+	for _, s := range remembering(t) {
+		tier := newTier(t, local.TierConfig{})
+		l := &limit.Limit{Name: "l", Settings: s}
+		c := limit.Charge{Limit: l, Settings: &l.Settings, Key: key, Cost: 1}
+		v := limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Minute, ResetAfter: time.Hour}
+		tier.Observe(time.Now(), &c, &v)
+		allocs := testing.AllocsPerRun(100, func() {
+			if _, denied := tier.Deny(time.Now(), &c); !denied {
+				t.Error("not denied")
+			}
+		})
+		if allocs > 0 {
+			t.Errorf("%s: %v allocations for a local denial, want none", s.Algorithm, allocs)
+		}
+	}
+}

@@ -1,0 +1,504 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/local"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/lua"
+)
+
+// logHead stands before the scripts: the shebang makes Redis refuse keys that the call did not declare,
+// and every time to live is a thousand times as long, so that none runs out in real time.
+const logHead = `#!lua
+local server = redis
+local redis = setmetatable({call = function(command, key, ...)
+  local args = {...}
+  if command == 'SET' then args[3] = args[3] * 1000 end
+  if command == 'PEXPIRE' then args[1] = args[1] * 1000 end
+  return server.call(command, key, unpack(args))
+end}, {__index = server})
+`
+
+// logWorld is one random trace: logs whose settings change on the way, asked and settled through the
+// scripts on a real Redis and through local.Memory, at times that the test chooses.
+type logWorld struct {
+	t       *testing.T
+	rng     *rand.Rand
+	conn    *redistest.Conn
+	decide  string
+	settle  string
+	memory  *local.Memory
+	limits  []*limit.Limit
+	tickets []*limit.Ticket
+	ids     int
+	now     int64
+	wait    int64            // the retry-after of the last denial
+	dies    map[string]int64 // when Redis would have dropped the key, by its time to live
+}
+
+func newLogWorld(t *testing.T, conn *redistest.Conn, seed uint64) *logWorld {
+	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &logWorld{
+		t: t, conn: conn, memory: memory,
+		rng: rand.New(rand.NewPCG(seed, 8)), now: 1_780_000_000_000_000, dies: map[string]int64{},
+	}
+	w.do("FLUSHALL")
+	w.decide = w.do("SCRIPT", "LOAD", logHead+lua.Decide()).(string)
+	w.settle = w.do("SCRIPT", "LOAD", logHead+lua.Settle()).(string)
+	for i := range 4 {
+		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Unit: limit.RequestsUnit, Shadow: w.rng.IntN(4) == 0}
+		if i%2 == 0 {
+			l.Settings.Algorithm, l.Settings.Window.Micros = limit.SlidingWindowLogAlgorithm, w.log(1, 1e13)
+		}
+		w.limits = append(w.limits, l)
+		w.change(l)
+	}
+	return w
+}
+
+func (w *logWorld) do(args ...string) any {
+	w.t.Helper()
+	reply, err := w.conn.Do(args...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if failure, ok := reply.(redistest.ReplyError); ok {
+		w.t.Fatal(failure)
+	}
+	return reply
+}
+
+// log returns a random number between low and high, evenly spread over its logarithm.
+func (w *logWorld) log(low, high float64) int64 {
+	return int64(math.Exp(math.Log(low) + w.rng.Float64()*(math.Log(high)-math.Log(low))))
+}
+
+// change gives a limit other settings; a window stays as long as it is.
+func (w *logWorld) change(l *limit.Limit) {
+	for {
+		most := w.log(1, 30)
+		switch w.rng.IntN(8) {
+		case 0:
+			most = 0
+		case 1:
+			most = w.log(100, 5000)
+		case 2:
+			most = w.log(1, 9e15)
+		case 3:
+			most = limit.MaxNumber
+		}
+		if l.Settings.Algorithm == limit.SlidingWindowLogAlgorithm {
+			settings, err := limit.NewSlidingWindowLog(most, l.Settings.Window.Micros)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			l.Settings = settings
+			return
+		}
+		text := fmt.Sprintf("%d/%dus", w.log(1, 1e12), w.log(1, 1e12))
+		if w.rng.IntN(2) == 0 {
+			text = fmt.Sprintf("%d.%d/s", w.log(1, 1e6), w.log(1, 999))
+		}
+		rate, err := limit.ParseRate(text)
+		if err != nil {
+			continue // too slow
+		}
+		if settings, err := limit.NewLeakyBucketLog(rate.Rate, most); err == nil {
+			l.Settings = settings
+			return
+		}
+	}
+}
+
+// pause lets time pass, or steps the clock.
+func (w *logWorld) pause() {
+	span := max(2, float64(w.limits[w.rng.IntN(len(w.limits))].Settings.Span().Microseconds()))
+	switch w.rng.IntN(12) {
+	case 0, 1, 2:
+		w.now += w.log(1, span)
+	case 3:
+		w.now += w.log(1, 1e12) // weeks
+	case 4:
+		w.now += w.log(1, 100)
+	case 5:
+		w.dropExpired()
+		w.now -= w.log(1, 2*span)
+	case 6, 7:
+		w.now += w.wait
+	case 8:
+		w.now += max(0, w.wait-1)
+	}
+	w.now = min(max(w.now, 1_000_000_000_000_000), 4_000_000_000_000_000)
+	w.wait = 0
+}
+
+// dropExpired drops what has expired in both stores: once the clock has stepped back, one that still had
+// such a state would go on with it, and one that had not would not.
+func (w *logWorld) dropExpired() {
+	for key, dies := range w.dies {
+		if w.now >= dies {
+			w.do("DEL", key)
+			if err := w.memory.Forget(w.t.Context(), limit.Charge{Key: key}); err != nil {
+				w.t.Fatal(err)
+			}
+			delete(w.dies, key)
+		}
+	}
+}
+
+func (w *logWorld) cost(most int64) int64 {
+	switch w.rng.IntN(8) {
+	case 0:
+		return 0
+	case 1:
+		return most
+	case 2:
+		return min(limit.MaxNumber, most+w.log(1, 10))
+	default:
+		return min(most, w.log(1, max(2, float64(most)/float64(1+w.rng.IntN(8)))))
+	}
+}
+
+// requests are a batch: some ask for the same again and again.
+func (w *logWorld) requests() []limit.Request {
+	requests := make([]limit.Request, 1+w.rng.IntN(4))
+	for i := range requests {
+		r := &requests[i]
+		r.Life, r.List = time.Duration(w.log(1, 1e12))*time.Microsecond, w.rng.IntN(4) == 0
+		for _, n := range w.rng.Perm(len(w.limits))[:1+w.rng.IntN(3)] {
+			l := w.limits[n]
+			settings := l.Settings // a copy: equal settings need not be the same ones
+			r.Charges = append(r.Charges, limit.Charge{
+				Limit: l, Settings: &settings, Cost: w.cost(settings.Capacity()),
+				Key: fmt.Sprintf("rl:{%s:%d}", l.Name, w.rng.IntN(2)),
+			})
+		}
+	}
+	if w.rng.IntN(10) == 0 {
+		again := requests[0]
+		again.Charges = slices.Clone(again.Charges)
+		for i := range again.Charges {
+			again.Charges[i].Cost = min(again.Charges[i].Cost, w.log(1, 4))
+		}
+		for range w.log(1, 200) {
+			requests = append(requests, again)
+		}
+	}
+	for i := range requests {
+		if w.rng.IntN(2) == 0 {
+			w.ids++
+			requests[i].ID = fmt.Sprint("id ", w.ids)
+		}
+	}
+	return requests
+}
+
+// run runs a script at w.now over what c holds, and keeps each key's time to live, which must not run in
+// real time; it returns those, in ms, -1 for a key that was not written.
+func (w *logWorld) run(script string, c *call) (reply string, lives map[string]int64) {
+	w.t.Helper()
+	for i, key := range c.keys {
+		if dies, ok := w.dies[key]; ok && w.now >= dies && (c.kinds[i] == noteKind || w.rng.IntN(2) == 0) {
+			w.do("DEL", key)
+		}
+	}
+	w.do("MULTI")
+	w.do(append(append([]string{"EVALSHA", script, strconv.Itoa(len(c.keys))}, c.keys...), string(c.args))...)
+	for _, key := range c.keys {
+		w.do("PTTL", key)
+		w.do("PERSIST", key)
+	}
+	replies := w.do("EXEC").([]any)
+	reply, ok := replies[0].(string)
+	if !ok {
+		w.t.Fatalf("the script failed: %v", replies[0])
+	}
+	lives = map[string]int64{}
+	for i, key := range c.keys {
+		lives[key] = -1
+		if ttl := replies[1+2*i].(int64); ttl >= 0 {
+			lives[key] = (ttl + 500) / 1000
+			w.dies[key] = w.now + lives[key]*1000
+		}
+	}
+	return reply, lives
+}
+
+func noClock(time.Time) int64 { return 0 }
+
+func (w *logWorld) ask(requests []limit.Request) ([]*limit.Decision, map[string]int64) {
+	w.t.Helper()
+	var c call
+	c.pack(w.now, requests, noClock)
+	text, lives := w.run(w.decide, &c)
+	decisions := newDecisions(len(requests))
+	if alone, err := unpack(text, requests, decisions); err != nil || len(alone.expired)+len(alone.outside) > 0 {
+		w.t.Fatalf("unpack: left alone %v, error %v", alone, err)
+	}
+	return decisions, lives
+}
+
+func newDecisions(n int) []*limit.Decision {
+	decisions := make([]*limit.Decision, n)
+	for i := range decisions {
+		decisions[i] = new(limit.Decision)
+	}
+	return decisions
+}
+
+// decideBatch asks both stores and compares them.
+func (w *logWorld) decideBatch() {
+	requests := w.requests()
+	got, lives := w.ask(requests)
+	want := newDecisions(len(requests))
+	w.memory.DecideAt(w.now, requests, want)
+	resets, charged := map[string]time.Duration{}, map[string]bool{}
+	for i, r := range requests {
+		if !slices.Equal(got[i].Verdicts, want[i].Verdicts) || !slices.EqualFunc(got[i].Lists, want[i].Lists, slices.Equal[[]limit.Listed]) {
+			w.t.Fatalf("request %d of %d at %d: Redis and memory differ\ncharges %+v\nredis  %+v\nmemory %+v\nlists %v\nlists %v",
+				i, len(requests), w.now, r.Charges, got[i].Verdicts, want[i].Verdicts, got[i].Lists, want[i].Lists)
+		}
+		got[i].Conclude()
+		ticket := &limit.Ticket{ID: r.ID, At: w.now, Expires: w.now + r.Life.Microseconds()}
+		for j, v := range got[i].Verdicts {
+			resets[r.Charges[j].Key] = v.ResetAfter
+			if v.RetryAfter > 0 {
+				w.wait = v.RetryAfter.Microseconds()
+			}
+			if got[i].Allowed && v.Allowed {
+				charged[r.Charges[j].Key] = charged[r.Charges[j].Key] || r.Charges[j].Cost > 0
+				ticket.Charges, ticket.Marks = append(ticket.Charges, r.Charges[j]), append(ticket.Marks, v.Mark)
+			}
+		}
+		if r.ID != "" && len(ticket.Charges) > 0 {
+			w.tickets = append(w.tickets, ticket)
+		}
+	}
+	for key, reset := range resets {
+		w.checkLife(key, lives[key], charged[key], reset)
+	}
+}
+
+// checkLife: what was charged lives until it is as if unused, to the millisecond.
+func (w *logWorld) checkLife(key string, life int64, written bool, reset time.Duration) {
+	w.t.Helper()
+	if want := (reset.Microseconds() + 999) / 1000; written && life < 0 || life >= 0 && life != max(1, want) {
+		w.t.Fatalf("%s at %d: a life of %dms, and reset after %s", key, w.now, life, reset)
+	}
+}
+
+// settleOne settles a ticket, some of them twice, in both stores.
+func (w *logWorld) settleOne() {
+	if len(w.tickets) == 0 {
+		return
+	}
+	i := max(0, len(w.tickets)-1-w.rng.IntN(min(len(w.tickets), 12)))
+	s := &limit.Settlement{Act: limit.Finish, Ticket: w.tickets[i]}
+	if w.rng.IntN(4) > 0 {
+		w.tickets = slices.Delete(w.tickets, i, i+1)
+	}
+	if w.rng.IntN(6) == 0 {
+		s.Act = limit.GiveBack
+	}
+	for _, c := range s.Ticket.Charges {
+		actual := c.Cost
+		switch w.rng.IntN(8) {
+		case 0:
+			actual = 0
+		case 1, 2, 3:
+			actual = w.rng.Int64N(c.Cost + 1)
+		case 4, 5:
+			actual = min(limit.MaxNumber, c.Cost+w.log(1, max(2, float64(c.Settings.Capacity()))))
+		case 6:
+			if w.rng.IntN(3) == 0 {
+				actual = limit.MaxNumber - w.rng.Int64N(3)
+			}
+		}
+		s.Actual = append(s.Actual, actual)
+	}
+	var c call
+	c.packSettlement(w.now, s, noClock)
+	text, lives := w.run(w.settle, &c)
+	got, again, gotErr := unpackSettled(text, s)
+	want, wantErr := w.memory.SettleAt(w.now, s)
+	if again != 0 || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || gotErr == nil && !reflect.DeepEqual(got, want) {
+		w.t.Fatalf("settled at %d: Redis and memory differ\nticket %+v\nactual %v\nredis  %+v, %v\nmemory %+v, %v", w.now, s.Ticket, s.Actual, got, gotErr, want, wantErr)
+	}
+	for i, v := range got.Verdicts {
+		key := s.Ticket.Charges[i].Key
+		if v.ResetAfter > 0 {
+			w.checkLife(key, lives[key], false, v.ResetAfter)
+		}
+	}
+}
+
+func startLogWorld(t *testing.T, seed uint64) *logWorld {
+	t.Helper()
+	server := redistest.Start(t)
+	conn, err := redistest.Dial(server.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return newLogWorld(t, conn, seed)
+}
+
+// TestLogScriptsAgreeWithMemory compares the logs' scripts on a real Redis with the arithmetic in Go:
+// verdicts, marks, lists, settlements and times to live.
+func TestLogScriptsAgreeWithMemory(t *testing.T) {
+	conn := startLogWorld(t, 0).conn
+	worlds, steps := 10, 600
+	if !testing.Short() {
+		worlds, steps = 24, 3000
+	}
+	for seed := range worlds {
+		w := newLogWorld(t, conn, uint64(seed))
+		for range steps {
+			w.pause()
+			if w.rng.IntN(30) == 0 {
+				w.change(w.limits[w.rng.IntN(len(w.limits))])
+			}
+			if w.rng.IntN(3) == 0 {
+				w.settleOne()
+			} else {
+				w.decideBatch()
+			}
+		}
+	}
+}
+
+// fill charges so many requests of cost 1 to a key at w.now.
+func (w *logWorld) fill(c limit.Charge, n int) {
+	w.t.Helper()
+	requests := make([]limit.Request, n)
+	for i := range requests {
+		requests[i].Charges = []limit.Charge{c}
+	}
+	for batch := range slices.Chunk(requests, 500) {
+		decisions, _ := w.ask(batch)
+		for i, d := range decisions {
+			if !d.Verdicts[0].Allowed {
+				w.t.Fatalf("request %d: %+v", i, d.Verdicts[0])
+			}
+		}
+	}
+}
+
+// twoLogs are a limit of each algorithm: most, and after how long the newest of so many is gone.
+func twoLogs(t *testing.T, most, span int64) []*limit.Limit {
+	t.Helper()
+	window, err := limit.NewSlidingWindowLog(most, span)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := limit.NewLeakyBucketLog(limit.Rate{Tokens: 1, Micros: span / most}, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []*limit.Limit{{Name: "window", Settings: window}, {Name: "bucket", Settings: bucket}}
+}
+
+// TestLogScriptsDropAThousandAtOnce: a call removes at most 1,000 entries that no longer count, and every
+// request is an entry of its own.
+func TestLogScriptsDropAThousandAtOnce(t *testing.T) {
+	w := startLogWorld(t, 0)
+	for _, l := range twoLogs(t, 5000, 5_000_000) {
+		c := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{" + l.Name + "}", Cost: 1}
+		w.fill(c, 2500)
+		for i, want := range []int64{2500, 1501, 502, 3, 4} {
+			if got := w.do("ZCARD", c.Key); got != want {
+				t.Errorf("%s: %d entries after %d calls, want %d", l.Name, got, i, want)
+			}
+			w.now += 10_000_000 * int64(max(0, 1-i))
+			d, lives := w.ask([]limit.Request{{Charges: []limit.Charge{c}}})
+			if v := d[0].Verdicts[0]; v.Remaining != 5000-int64(i+1) {
+				t.Errorf("%s: %d left after %d calls", l.Name, v.Remaining, i+1)
+			} else {
+				w.checkLife(c.Key, lives[c.Key], true, v.ResetAfter)
+			}
+		}
+	}
+}
+
+// TestForeignLogsAreLeftAlone: a key that holds something else, or a member that is none of a log, is not
+// overwritten, and its requests get an error.
+func TestForeignLogsAreLeftAlone(t *testing.T) {
+	w := startLogWorld(t, 0)
+	at := strconv.FormatInt(w.now, 10)
+	later := strconv.FormatInt(w.now+1000, 10)
+	const good, leaky = "0000000000000001 1", "0000000000000001 1 1000 0 1"
+	tests := map[string][]string{
+		"a String":                   {"SET", "", "x"},
+		"a Hash":                     {"HSET", "", "tokens", "1"},
+		"another member":             {"ZADD", "", at, "x"},
+		"a sum of 15 digits":         {"ZADD", "", at, good[1:]},
+		"a sum above 2^53":           {"ZADD", "", at, "9007199254740994 1 1000 0 1"},
+		"a cost above the sum":       {"ZADD", "", at, "0000000000000001 2 1000 0 1"},
+		"an infinite score":          {"ZADD", "", "+inf", leaky},
+		"a fraction as score":        {"ZADD", "", at + ".5", leaky},
+		"a score below 0":            {"ZADD", "", "-5", leaky},
+		"the first that counts":      {"ZADD", "", later, "x", later + "0", leaky},
+		"one ahead when moving back": {"ZADD", "", later + "0", leaky, later + "00", "0000000000000003 1 1000 0 1", later + "01", "0000000000000002 x"},
+	}
+	for name, command := range tests {
+		for _, l := range twoLogs(t, 10, 10_000_000) {
+			t.Run(name+"/"+l.Name, func(t *testing.T) {
+				c := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{foreign}", Cost: 1}
+				w.do("DEL", c.Key)
+				command[1] = c.Key
+				w.do(command...)
+				before := w.do("DUMP", c.Key)
+				d, _ := w.ask([]limit.Request{{Charges: []limit.Charge{c}}})
+				if !errors.Is(d[0].Err, limit.ErrWrongType) {
+					t.Errorf("decided: %+v, %v", d[0].Verdicts, d[0].Err)
+				}
+				ticket := &limit.Ticket{ID: "d", Expires: w.now + 1000, Charges: []limit.Charge{c}, Marks: []int64{w.now}}
+				var settle call
+				settle.packSettlement(w.now, &limit.Settlement{Act: limit.Finish, Ticket: ticket, Actual: []int64{5}}, noClock)
+				text, _ := w.run(w.settle, &settle)
+				if _, _, err := unpackSettled(text, &limit.Settlement{Act: limit.Finish, Ticket: ticket}); !errors.Is(err, limit.ErrWrongType) {
+					t.Errorf("settled: %v", err)
+				}
+				if after := w.do("DUMP", c.Key); after != before {
+					t.Errorf("the key was changed: %q", strings.ToValidUTF8(fmt.Sprint(after), "?"))
+				}
+			})
+		}
+	}
+}
+
+// TestLostLifeComesBack: a log that lost its time to live, as by PERSIST, gets it back with the next charge,
+// and never more than a window or the time until it has drained.
+func TestLostLifeComesBack(t *testing.T) {
+	w := startLogWorld(t, 0)
+	for _, l := range twoLogs(t, 3, 60_000_000) {
+		c := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{" + l.Name + "}", Cost: 3}
+		for round := range 3 {
+			d, lives := w.ask([]limit.Request{{Charges: []limit.Charge{c}}}) // and the life is taken away
+			if v := d[0].Verdicts[0]; !v.Allowed || lives[c.Key] != 60_000 {
+				t.Errorf("%s, round %d: %+v with a life of %dms", l.Name, round, v, lives[c.Key])
+			}
+			d, lives = w.ask([]limit.Request{{Charges: []limit.Charge{c}}})
+			if v := d[0].Verdicts[0]; v.Allowed || lives[c.Key] != -1 {
+				t.Errorf("%s, round %d: exhausted, but %+v with a life of %dms", l.Name, round, v, lives[c.Key])
+			}
+			w.now += 120_000_000
+		}
+	}
+}

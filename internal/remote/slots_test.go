@@ -1,0 +1,224 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// TestDeadHoldersSlotsFreeThemselves: two clients die with a slot each; after its ttl each slot is free.
+func TestDeadHoldersSlotsFreeThemselves(t *testing.T) {
+	w := newCases(t)
+	l := w.must(limit.NewConcurrency(2, 5*second))
+	w.passes(true, on(l, 1))
+	w.now += second
+	w.passes(true, on(l, 1))
+	w.now += 4*second - 1
+	d := w.passes(false, on(l, 1))
+	if got := d.RetryAfter; got != time.Microsecond {
+		t.Errorf("retry after %v, want 1µs", got)
+	}
+	w.now++
+	w.passes(true, on(l, 1))
+	w.passes(false, on(l, 1))
+}
+
+// TestSecondReleaseDoesNothing: a slot that was released twice is free once.
+func TestSecondReleaseDoesNothing(t *testing.T) {
+	w := newCases(t)
+	l := w.must(limit.NewConcurrency(1, hour))
+	_, a := w.take(on(l, 1))
+	if first, second := w.finish(a), w.finish(a); !first || second {
+		t.Errorf("released: %t, then %t", first, second)
+	}
+	_, b := w.take(on(l, 1))
+	w.finish(a)
+	w.passes(false, on(l, 1))
+	w.finish(b)
+	w.passes(true, on(l, 1))
+}
+
+// TestTwoSlotsOfACallAreReleasedOnce: a call that holds a slot of two limits leaves both as it found them.
+func TestTwoSlotsOfACallAreReleasedOnce(t *testing.T) {
+	w := newCases(t)
+	global, route := w.must(limit.NewConcurrency(50, hour)), w.must(limit.NewConcurrency(10, hour))
+	route.Name = "route"
+	var held []*limit.Ticket
+	for range 60 {
+		_, ticket := w.take(on(global, 1), on(route, 1))
+		if held = append(held, ticket); len(held) > 7 {
+			w.finish(held[0])
+			w.finish(held[0])
+			held = held[1:]
+		}
+		if g, r := w.left(global), w.left(route); g != 50-int64(len(held)) || r != 10-int64(len(held)) {
+			t.Fatalf("%d calls are under way: %d of 50 and %d of 10 left", len(held), g, r)
+		}
+	}
+	for _, ticket := range held {
+		w.finish(ticket)
+	}
+	if g, r := w.left(global), w.left(route); g != 50 || r != 10 {
+		t.Errorf("nothing is under way: %d of 50 and %d of 10 left", g, r)
+	}
+	if n := w.do("EXISTS", on(global, 0).Key, on(route, 0).Key); n != int64(0) {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+// TestDeadHoldersDoNotPileUp: clients that start, take slots and die again and again leave no more members
+// than the limit allows to be held, and those that expired since the last write.
+func TestDeadHoldersDoNotPileUp(t *testing.T) {
+	w := newCases(t)
+	l := w.must(limit.NewConcurrency(20, 10*second))
+	for range 500 {
+		for range 3 {
+			w.take(on(l, 1))
+		}
+		w.now += 2 * second
+		if n := w.do("ZCARD", on(l, 0).Key).(int64); n > 20 {
+			t.Fatalf("the set has %d members", n)
+		}
+	}
+}
+
+// TestExpiredHoldersAreRemovedInSteps: a write removes 1,000 of many that have expired, in both stores, and
+// a clock that is set back finds the same in both.
+func TestExpiredHoldersAreRemovedInSteps(t *testing.T) {
+	w := newCases(t)
+	l := w.must(limit.NewConcurrency(10_000, hour))
+	var requests []limit.Request
+	for range 100 {
+		requests = append(requests, w.question(on(l, 1)))
+	}
+	for range 25 {
+		for i := range requests {
+			w.ids++
+			requests[i].ID = fmt.Sprintf("ID%d", w.ids)
+		}
+		w.both(requests...)
+		w.now++
+	}
+	w.now += hour / 2
+	w.take(on(l, 1))
+	w.now += hour / 2
+	for _, want := range []int64{1502, 503} {
+		w.passes(true, on(l, 1))
+		if n := w.do("ZCARD", on(l, 0).Key); n != want {
+			t.Errorf("the set has %d members, want %d", n, want)
+		}
+	}
+	w.now -= hour / 4
+	if left := w.left(l); left != 10_000-503 {
+		t.Errorf("%d are left, want %d", left, 10_000-503)
+	}
+	list := w.both(limit.Request{Charges: []limit.Charge{on(l, 0)}, List: true})[0].Lists[0]
+	if len(list) != 100 {
+		t.Errorf("%d holders are listed, want 100", len(list))
+	}
+	w.now -= 2 * hour
+	w.passes(true, on(l, 1)) // cuts them all
+	w.now += hour - 1
+	if left := w.left(l); left != 10_000-504 {
+		t.Errorf("%d are left, want %d", left, 10_000-504)
+	}
+	w.now++
+	if left := w.left(l); left != 10_000 {
+		t.Errorf("a ttl after the clock was set back %d are left, want 10,000", left)
+	}
+}
+
+// TestRenewedSlotsLast: a renewed slot is held for another ttl; one that has expired or was released is
+// renewed no more, and then neither are the others of its ticket.
+func TestRenewedSlotsLast(t *testing.T) {
+	w := newCases(t)
+	long, short := w.must(limit.NewConcurrency(1, 60*second)), w.must(limit.NewConcurrency(1, 10*second))
+	short.Name = "short"
+	_, a := w.take(on(long, 1), on(short, 1))
+	renew := func(t *limit.Ticket) error {
+		_, err := w.settleBoth(&limit.Settlement{Act: limit.Renew, Ticket: t})
+		return err
+	}
+	for range 5 {
+		w.now += 9 * second
+		if err := renew(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.passes(false, on(long, 1))
+	w.passes(false, on(short, 1))
+	w.now += 10 * second
+	if err := renew(a); !errors.Is(err, limit.ErrExpired) {
+		t.Errorf("renewed after one slot has expired: %v", err)
+	}
+	w.passes(true, on(short, 1))
+	w.now += 50*second - 1
+	w.passes(false, on(long, 1))
+	w.now++
+	_, b := w.take(on(long, 1))
+	w.finish(b)
+	if err := renew(b); !errors.Is(err, limit.ErrExpired) {
+		t.Errorf("renewed after a finish: %v", err)
+	}
+	w.passes(true, on(long, 1))
+}
+
+// TestOldTicketsCutNoSlots: a ticket carries the ttl of its time; settling it shortens no slot that was
+// granted with a longer one since, and renewing it gives it its own.
+func TestOldTicketsCutNoSlots(t *testing.T) {
+	w := newCases(t)
+	old, l := w.must(limit.NewConcurrency(4, 10*second)), w.must(limit.NewConcurrency(4, hour))
+	_, first := w.take(on(old, 1))
+	_, second := w.take(on(old, 1))
+	w.passes(true, on(l, 1))
+	w.now += 5_000_000
+	if _, err := w.settleBoth(&limit.Settlement{Act: limit.Renew, Ticket: first}); err != nil {
+		t.Fatal(err)
+	}
+	w.finish(second)
+	w.now += 9_999_999
+	if left := w.left(l); left != 2 {
+		t.Errorf("%d are left, want 2", left)
+	}
+	w.now++
+	if left := w.left(l); left != 3 {
+		t.Errorf("when the old slot has expired %d are left, want 3", left)
+	}
+	w.now += hour - 15_000_001
+	if left := w.left(l); left != 3 {
+		t.Errorf("before the new slot expires %d are left, want 3", left)
+	}
+}
+
+// TestGiveBackLooksAtWhatWasCharged: a leaky bucket that the decision asked for nothing does not keep it
+// from being given back.
+func TestGiveBackLooksAtWhatWasCharged(t *testing.T) {
+	w := newCases(t)
+	free, paid := w.leaky(1, second, 5), w.leaky(1, second, 5)
+	paid.Name = "paid"
+	w.passes(true, on(free, 3))
+	_, ticket := w.take(on(free, 0), on(paid, 2))
+	w.passes(true, on(free, 1))
+	give := func() bool {
+		answer, err := w.settleBoth(&limit.Settlement{Act: limit.GiveBack, Ticket: ticket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Done
+	}
+	w.now += 500_000
+	if first, second := give(), give(); !first || second {
+		t.Errorf("given back: %t, then %t", first, second)
+	}
+	if left := w.left(paid); left != 5 {
+		t.Errorf("%d are left, want 5", left)
+	}
+	_, ticket = w.take(on(paid, 2))
+	w.passes(true, on(paid, 1))
+	if give() {
+		t.Error("given back although something was charged after it")
+	}
+}

@@ -1,0 +1,421 @@
+package remote
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/limit"
+	"github.com/tidegate/tidegate/internal/local"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/lua"
+)
+
+// windowWorld is one random trace over fixed, calendar and sliding windows, asked and settled through
+// the scripts on a real Redis and through local.Memory, at times that the test chooses.
+type windowWorld struct {
+	t              *testing.T
+	rng            *rand.Rand
+	conn           *redistest.Conn
+	decide, finish string // the hashes of the scripts
+	memory         *local.Memory
+	limits         []*limit.Limit
+	now            int64
+	wait           int64            // the retry-after of the last denial
+	dies           map[string]int64 // when Redis would have dropped the key, by its TTL
+	tickets        []*limit.Ticket
+	ids            int
+}
+
+// windowZones have changes of the clocks of all kinds in 2025 and 2026, and none.
+var windowZones = []string{"Europe/Paris", "America/New_York", "Africa/Cairo", "America/Havana", "Asia/Kathmandu", "Australia/Lord_Howe"}
+
+func newWindowWorld(t *testing.T, conn *redistest.Conn, seed uint64) *windowWorld {
+	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Date(2025, time.Month(1+seed%20), 20, 12, 0, 0, 0, time.UTC)
+	w := &windowWorld{
+		t: t, conn: conn, memory: memory, rng: rand.New(rand.NewPCG(seed, 8)),
+		now: begin.UnixMicro(), dies: map[string]int64{},
+	}
+	w.do("FLUSHALL")
+	w.decide = w.do("SCRIPT", "LOAD", testHead+lua.Decide()).(string)
+	w.finish = w.do("SCRIPT", "LOAD", testHead+lua.Settle()).(string)
+	zone, err := time.LoadLocation(windowZones[w.rng.IntN(len(windowZones))])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, kind := range []limit.Window{
+		{Micros: w.log(1, 1e6)}, {Micros: w.log(1e6, 1e13)}, {Period: limit.Day}, {Period: limit.Week}, {Period: limit.Month},
+		{Micros: w.log(1, 1e6), Units: 1}, {Micros: w.log(1e6, 1e13), Units: 1},
+	} {
+		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Unit: limit.RequestsUnit, State: limit.StateForm(w.rng.IntN(2))}
+		l.Shadow = w.rng.IntN(4) == 0
+		kind.Zone = zone
+		l.Settings.Window = kind
+		w.change(l)
+		w.limits = append(w.limits, l)
+	}
+	return w
+}
+
+// log returns a random number between low and high, evenly spread over its logarithm.
+func (w *windowWorld) log(low, high float64) int64 {
+	return int64(math.Exp(math.Log(low) + w.rng.Float64()*(math.Log(high)-math.Log(low))))
+}
+
+// change gives a limit of the same window another number.
+func (w *windowWorld) change(l *limit.Limit) {
+	for {
+		number := w.log(1, 1e15)
+		if w.rng.IntN(2) == 0 {
+			number = w.rng.Int64N(20)
+		}
+		var s limit.Settings
+		var err error
+		switch old := &l.Settings.Window; {
+		case old.Period != 0:
+			s, err = limit.NewCalendarWindow(number, old.Period, old.Zone)
+		case old.Units != 0:
+			s, err = limit.NewSlidingWindow(number, old.Micros)
+		default:
+			s, err = limit.NewFixedWindow(number, old.Micros)
+		}
+		if err == nil {
+			l.Settings = s
+			return
+		}
+	}
+}
+
+// pause lets time pass, or steps the clock.
+func (w *windowWorld) pause() {
+	switch w.rng.IntN(12) {
+	case 0, 1:
+		w.now += w.log(1, 1e6)
+	case 2, 3:
+		w.now += w.log(1, 1e11)
+	case 4:
+		w.now += w.log(1, 3e12) // weeks
+	case 5:
+		back := w.now - w.log(1, 2e12)
+		w.dropExpired()
+		w.now = back
+	case 6, 7:
+		w.now += w.wait
+	case 8:
+		w.now += max(0, w.wait-1)
+	}
+	w.wait = 0
+}
+
+// dropExpired drops what has expired in both stores: once the clock has stepped back, one that still
+// had such a state would go on with it, and one that had not would not.
+func (w *windowWorld) dropExpired() {
+	for key, dies := range w.dies {
+		if w.now >= dies {
+			w.do("DEL", key)
+			delete(w.dies, key)
+			if err := w.memory.Forget(w.t.Context(), limit.Charge{Key: key}); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (w *windowWorld) do(args ...string) any {
+	reply, err := w.conn.Do(args...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if failure, ok := reply.(redistest.ReplyError); ok {
+		w.t.Fatal(failure)
+	}
+	return reply
+}
+
+// run runs a script at w.now. It keeps each key's time to live, which must not run in real time, and
+// drops keys at random once they have outlived theirs.
+func (w *windowWorld) run(script string, c *call) string {
+	for _, key := range c.keys {
+		if dies, ok := w.dies[key]; ok && w.now >= dies && w.rng.IntN(2) == 0 {
+			w.do("DEL", key)
+			delete(w.dies, key)
+		}
+	}
+	w.do("MULTI")
+	w.do(append(append([]string{"EVALSHA", script, strconv.Itoa(len(c.keys))}, c.keys...), string(c.args))...)
+	for _, key := range c.keys {
+		w.do("PTTL", key)
+		w.do("PERSIST", key)
+	}
+	replies := w.do("EXEC").([]any)
+	text, ok := replies[0].(string)
+	if !ok {
+		w.t.Fatalf("the script failed: %v", replies[0])
+	}
+	for i, key := range c.keys {
+		ttl := replies[1+2*i].(int64)
+		if _, known := w.dies[key]; !known && ttl == -1 {
+			w.t.Fatalf("%s has no time to live", key)
+		}
+		if ttl >= 0 {
+			w.dies[key] = w.now + (ttl+500)/1000*1000
+		}
+	}
+	return text
+}
+
+func (w *windowWorld) cost(s *limit.Settings) int64 {
+	switch w.rng.IntN(7) {
+	case 0:
+		return 0
+	case 1:
+		return s.Window.Limit
+	case 2:
+		return s.Window.Limit + w.log(1, 10)
+	default:
+		return min(s.Window.Limit, w.log(1, max(2, float64(s.Window.Limit))))
+	}
+}
+
+// requests makes a few, often on the same keys, some of which may be settled.
+func (w *windowWorld) requests() []limit.Request {
+	requests := make([]limit.Request, 1+w.rng.IntN(4))
+	for i := range requests {
+		for _, n := range w.rng.Perm(len(w.limits))[:1+w.rng.IntN(3)] {
+			l := w.limits[n]
+			settings := l.Settings // a copy: equal settings need not be the same ones
+			requests[i].Charges = append(requests[i].Charges, limit.Charge{
+				Limit: l, Settings: &settings, Cost: w.cost(&settings), Key: fmt.Sprintf("rl:{%s:%d}", l.Name, w.rng.IntN(2)),
+			})
+		}
+		if w.rng.IntN(2) == 0 {
+			w.ids++
+			requests[i].ID = "id" + strconv.Itoa(w.ids)
+			requests[i].Life = time.Duration(w.log(1e6, 3e12)) * time.Microsecond
+		}
+	}
+	return requests
+}
+
+func unclocked(time.Time) int64 { return 0 }
+
+// ask asks both stores, and compares verdict by verdict.
+func (w *windowWorld) ask(step int) {
+	requests := w.requests()
+	var c call
+	c.pack(w.now, requests, unclocked)
+	text := w.run(w.decide, &c)
+	got, want := make([]*limit.Decision, len(requests)), make([]*limit.Decision, len(requests))
+	for i := range requests {
+		got[i], want[i] = new(limit.Decision), new(limit.Decision)
+	}
+	alone, err := unpack(text, requests, got)
+	if err != nil || len(alone.expired)+len(alone.outside) > 0 {
+		w.t.Fatalf("step %d: left alone %v, error %v", step, alone, err)
+	}
+	w.memory.DecideAt(w.now, requests, want)
+	for i := range requests {
+		if !slices.Equal(got[i].Verdicts, want[i].Verdicts) {
+			w.t.Fatalf("step %d, request %d of %d at %d: Redis and memory differ\ncharges %+v\nredis  %+v\nmemory %+v",
+				step, i, len(requests), w.now, requests[i].Charges, got[i].Verdicts, want[i].Verdicts)
+		}
+		for j := range got[i].Verdicts {
+			v := &got[i].Verdicts[j]
+			w.wait = max(w.wait, v.RetryAfter.Microseconds())
+			if v.Remaining > v.Settings.Window.Limit || v.ResetAfter < 0 {
+				w.t.Fatalf("step %d: %+v", step, *v)
+			}
+			w.alive(step, &requests[i].Charges[j])
+		}
+		w.keep(&requests[i], want[i])
+	}
+}
+
+// alive checks that the key's state lives no longer than its window and the next.
+func (w *windowWorld) alive(step int, c *limit.Charge) {
+	window := &c.Settings.Window
+	most := window.Micros
+	switch {
+	case window.Period != 0:
+		most = window.Boundaries(w.now)[2] - w.now
+	case c.Settings.Algorithm == limit.SlidingWindowAlgorithm:
+		most *= 2
+	}
+	if dies, ok := w.dies[c.Key]; ok && dies > w.now+most+1000 {
+		w.t.Fatalf("step %d: %s lives for %dµs more, the window is %+v", step, c.Key, dies-w.now, *window)
+	}
+}
+
+// keep keeps a ticket of what was charged, or might have been.
+func (w *windowWorld) keep(r *limit.Request, d *limit.Decision) {
+	if r.ID == "" {
+		return
+	}
+	t := &limit.Ticket{ID: r.ID, At: d.At, Expires: d.Expires}
+	for i := range d.Verdicts {
+		if v := &d.Verdicts[i]; v.Allowed {
+			t.Charges, t.Marks = append(t.Charges, r.Charges[i]), append(t.Marks, v.Mark)
+		}
+	}
+	if len(t.Charges) > 0 {
+		w.tickets = append(w.tickets, t)
+	}
+}
+
+// settle settles one of the tickets in both stores, perhaps not for the last time.
+func (w *windowWorld) settle(step int) {
+	if len(w.tickets) == 0 {
+		return
+	}
+	i := w.rng.IntN(len(w.tickets))
+	s := &limit.Settlement{Act: limit.Finish, Ticket: w.tickets[i]}
+	if w.rng.IntN(8) == 0 {
+		s.Act = []limit.Act{limit.Renew, limit.GiveBack}[w.rng.IntN(2)]
+	}
+	for j := range s.Ticket.Charges {
+		charged := s.Ticket.Charges[j].Cost
+		s.Actual = append(s.Actual, []int64{0, charged, charged / 2, charged + 1, w.log(1, 1e6), 2 * charged, limit.MaxNumber}[w.rng.IntN(7)])
+	}
+	if w.rng.IntN(4) > 0 {
+		w.tickets = slices.Delete(w.tickets, i, i+1)
+	}
+	var c call
+	c.packSettlement(w.now, s, unclocked)
+	text := w.run(w.finish, &c)
+	got, again, err := unpackSettled(text, s)
+	want, wantErr := w.memory.SettleAt(w.now, s)
+	same := got.Done == want.Done && slices.Equal(got.Verdicts, want.Verdicts)
+	if again != 0 || fmt.Sprint(err) != fmt.Sprint(wantErr) || err == nil && !same {
+		w.t.Fatalf("step %d at %d: Redis and memory differ\nsettle %+v of %+v\nredis  %+v, %v\nmemory %+v, %v", step, w.now, s, s.Ticket, got, err, want, wantErr)
+	}
+}
+
+// TestWindowScriptsAgreeWithMemory compares the scripts on a real Redis with the arithmetic in Go,
+// verdict by verdict and settlement by settlement: levels, waits, resets and marks to the microsecond.
+func TestWindowScriptsAgreeWithMemory(t *testing.T) {
+	server := redistest.Start(t)
+	conn, err := redistest.Dial(server.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	traces, steps := 16, 1500
+	if !testing.Short() {
+		traces, steps = 40, 5000
+	}
+	for seed := range traces {
+		w := newWindowWorld(t, conn, uint64(seed))
+		for step := range steps {
+			w.pause()
+			if w.rng.IntN(30) == 0 {
+				w.change(w.limits[w.rng.IntN(len(w.limits))])
+			}
+			if w.rng.IntN(4) == 0 {
+				w.settle(step)
+			} else {
+				w.ask(step)
+			}
+		}
+	}
+}
+
+// TestOutsideTheBoundaries: when the clock has left the periods whose boundaries came along, a call
+// charges, settles and stores nothing.
+func TestOutsideTheBoundaries(t *testing.T) {
+	server := redistest.Start(t)
+	conn, err := redistest.Dial(server.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	w := newWindowWorld(t, conn, 1)
+	day, err := limit.NewCalendarWindow(5, limit.Day, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &limit.Limit{Name: "l", Unit: limit.RequestsUnit, Settings: day}
+	charge := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{l:x}", Cost: 1}
+	requests := []limit.Request{{ID: "id", Charges: []limit.Charge{charge}}}
+	ticket := &limit.Ticket{ID: "id", Expires: math.MaxInt32 * 1_000_000, Charges: requests[0].Charges, Marks: []int64{0}}
+	s := &limit.Settlement{Act: limit.Finish, Ticket: ticket, Actual: []int64{3}}
+	for off, outside := range map[time.Duration]bool{0: false, -72 * time.Hour: true, 72 * time.Hour: true, 24 * time.Hour: false, -24 * time.Hour: false} {
+		w.do("FLUSHDB")
+		clock := func(at time.Time) int64 {
+			if at.IsZero() {
+				return 0
+			}
+			return at.Add(off).UnixMicro()
+		}
+		var c call
+		c.pack(0, requests, clock)
+		d := new(limit.Decision)
+		alone, err := unpack(w.run(w.decide, &c), requests, []*limit.Decision{d})
+		if err != nil || len(alone.outside) == 1 != outside || d.Allowed == outside && d.Tier == limit.TierNone != outside {
+			t.Errorf("%v off: left alone %v, error %v, decision %+v", off, alone, err, d)
+		}
+		c.packSettlement(0, s, clock)
+		_, again, err := unpackSettled(w.run(w.finish, &c), s)
+		if err != nil || again == codeOutside != outside {
+			t.Errorf("%v off: settled with %d, error %v", off, again, err)
+		}
+		if keys := w.do("KEYS", "*").([]any); len(keys) == 0 != outside {
+			t.Errorf("%v off: keys %v", off, keys)
+		}
+	}
+}
+
+// TestWindowsHealTheirTimeToLive: a key that has lost its time to live gets it back with the next
+// charge, and without one it counts as absent from its window's end on.
+func TestWindowsHealTheirTimeToLive(t *testing.T) {
+	server := redistest.Start(t)
+	conn, err := redistest.Dial(server.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fixed, err := limit.NewFixedWindow(2, 60_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sliding, err := limit.NewSlidingWindow(2, 60_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, settings := range []limit.Settings{fixed, sliding} {
+		for _, form := range []limit.StateForm{limit.HashState, limit.StringState} {
+			w := newWindowWorld(t, conn, 1)
+			l := &limit.Limit{Name: "l", Unit: limit.RequestsUnit, State: form, Settings: settings}
+			ask := func(after, cost int64) limit.Verdict {
+				w.now += after
+				requests := []limit.Request{{Charges: []limit.Charge{{Limit: l, Settings: &l.Settings, Key: "rl:{l:x}", Cost: cost}}}}
+				var c call
+				c.pack(w.now, requests, unclocked)
+				clear(w.dies)
+				d := new(limit.Decision)
+				if _, err := unpack(w.run(w.decide, &c), requests, []*limit.Decision{d}); err != nil {
+					t.Fatal(err)
+				}
+				return d.Verdicts[0]
+			}
+			ask(0, 1)
+			ask(1_000_000, 1) // run persists the key after every call, and fails when this one does not heal it
+			life := settings.Window.Micros
+			if settings.Algorithm == limit.SlidingWindowAlgorithm {
+				life *= 2
+			}
+			if v := ask(life-1_000_000, 2); !v.Allowed || v.Remaining != 0 {
+				t.Errorf("%s, %s: a life after its window began: got %+v", settings.Algorithm, form, v)
+			}
+		}
+	}
+}
