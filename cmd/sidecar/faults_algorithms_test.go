@@ -43,7 +43,7 @@ limits:
 		}
 
 		for _, limit := range []string{"whole", "log"} {
-			s.take(limit, "u1", 2)
+			s.count(2, limit, "u1")
 			if r := s.take(limit, "u1", 1); r.status != http.StatusTooManyRequests || r.wait() > 250*time.Millisecond {
 				s.t.Errorf("%s: a sliver of the leak: %s", limit, r.text)
 			}

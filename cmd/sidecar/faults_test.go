@@ -125,6 +125,7 @@ type verdict struct {
 	Allowed      bool
 	Limit        int64
 	Remaining    *int64
+	Debt         int64
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetAfterMS *int64 `json:"reset_after_ms"`
 }
@@ -137,12 +138,15 @@ func (r *reply) wait() time.Duration {
 	return time.Duration(*r.RetryAfterMS) * time.Millisecond
 }
 
-// left returns what is left of the only limit, -1 when that is not said.
+// unknown is what is left when that is not said.
+const unknown = -1 << 60
+
+// left returns what is left of the only limit, below 0 in debt.
 func (r *reply) left() int64 {
-	if len(r.Limits) != 1 || r.Limits[0].Remaining == nil {
-		return -1
+	if len(r.Limits) != 1 || r.Limits[0].Remaining == nil || *r.Limits[0].Remaining < 0 {
+		return unknown
 	}
-	return *r.Limits[0].Remaining
+	return *r.Limits[0].Remaining - r.Limits[0].Debt
 }
 
 // reset returns what the answer says of the only limit's time to full, -1 when that is not said.

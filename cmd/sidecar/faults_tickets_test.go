@@ -10,10 +10,22 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
+// asCharged as a number of tokens names none: a request is asked as its limits say by themselves, and a
+// ticket is finished as it was charged.
+const asCharged = -1
+
+// costOf is the member of a question that names so many tokens.
+func costOf(tokens int64) string {
+	if tokens == asCharged {
+		return ""
+	}
+	return fmt.Sprintf(`, "cost": {"tokens": %d}`, tokens)
+}
+
 // grant asks policy for user u1, which must be allowed, and returns the ticket.
 func (s *site) grant(policy string, tokens int64) string {
 	s.t.Helper()
-	r := s.ask(s.t, fmt.Sprintf(`{"policy": %q, "attributes": {"user": "u1"}, "cost": {"tokens": %d}, "ticket": true}`, policy, tokens))
+	r := s.ask(s.t, fmt.Sprintf(`{"policy": %q, "attributes": {"user": "u1"}, "ticket": true%s}`, policy, costOf(tokens)))
 	if r.status != http.StatusOK || r.Ticket == "" {
 		s.t.Fatalf("got %d %s", r.status, r.text)
 	}
@@ -23,7 +35,7 @@ func (s *site) grant(policy string, tokens int64) string {
 // finish settles a ticket with so many tokens, and returns whether it was not settled before.
 func (s *site) finish(ticket string, tokens int64) bool {
 	s.t.Helper()
-	r := s.send(s.t, http.MethodPost, "/v1/finish", fmt.Sprintf(`{"ticket": %q, "cost": {"tokens": %d}}`, ticket, tokens))
+	r := s.send(s.t, http.MethodPost, "/v1/finish", fmt.Sprintf(`{"ticket": %q%s}`, ticket, costOf(tokens)))
 	if r.status != http.StatusOK {
 		s.t.Errorf("finish: got %d %s", r.status, r.text)
 	}
@@ -145,7 +157,7 @@ func TestFaultSlots(t *testing.T) {
 				s.t.Errorf("beside the only slot: %s", r.text)
 			}
 		}
-		s.finish(held.Ticket, 0)
+		s.finish(held.Ticket, asCharged)
 		if r := s.ask(s.t, `{"policy": "both", "attributes": {"user": "u1"}}`); r.status != http.StatusOK {
 			s.t.Errorf("the refused requests were charged: %s", r.text)
 		}
@@ -158,7 +170,7 @@ func TestFaultHeldSlotsSurvive(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := newSite(t, server, server.Addr(), "timeout: 10s", ticketLimits)
-	ticket := s.grant("both", 0)
+	ticket := s.grant("both", asCharged)
 	s.reload(1, ticketLimits+"  more: {limits: [twice]}\n")
 	const question = `{"policy": "both", "attributes": {"user": "u1"}}`
 	if r := s.ask(t, question); r.status != http.StatusTooManyRequests {
@@ -168,7 +180,7 @@ func TestFaultHeldSlotsSurvive(t *testing.T) {
 	if r := again.ask(t, question); r.status != http.StatusTooManyRequests {
 		t.Errorf("in another sidecar: %s", r.text)
 	}
-	if !again.finish(ticket, 0) {
+	if !again.finish(ticket, asCharged) {
 		t.Error("the other sidecar did not settle the ticket")
 	}
 	if r := s.ask(t, question); r.status != http.StatusOK {

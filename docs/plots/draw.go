@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"image/color"
 	"math"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -34,6 +35,7 @@ func drawAdmitted(asked []int64, runs []admitted) (*bytes.Buffer, error) {
 		}
 	}
 	p.X.Min, p.X.Max, p.Y.Min = 0, span/second, 0
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(0, 10, 20, 30, 40, 50, 60), ticks(0, 100, 200, 300, 400, 500, 600)
 	return render(p)
 }
 
@@ -41,7 +43,7 @@ func drawAdmitted(asked []int64, runs []admitted) (*bytes.Buffer, error) {
 func drawBursts(_ []int64, runs []admitted) (*bytes.Buffer, error) {
 	p := newPlot("The worst burst: most requests admitted in any span of time", "length of the span, seconds", "requests")
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{}, plot.LogTicks{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(0.01, 0.1, 1, 10, 60), ticks(1, 2, 5, 10, 20, 50, 100, 200, 500)
 	bound := plotter.XYs{{X: 0.01, Y: 100}, {X: window / second, Y: 100}}
 	if err := addLine(p, "100 in 10s", bound, grey, true); err != nil {
 		return nil, err
@@ -62,10 +64,19 @@ func drawBursts(_ []int64, runs []admitted) (*bytes.Buffer, error) {
 func newPlot(title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(3)
 	p.BackgroundColor = color.White
 	p.Add(plotter.NewGrid())
 	return p
+}
+
+// ticks marks an axis at the given numbers.
+func ticks(at ...float64) plot.ConstantTicks {
+	var all plot.ConstantTicks
+	for _, n := range at {
+		all = append(all, plot.Tick{Value: n, Label: strconv.FormatFloat(n, 'f', -1, 64)})
+	}
+	return all
 }
 
 // countSteps returns how many of times have passed by each of them, scaled.

@@ -47,8 +47,7 @@ func writeVerdict(w *jx.Writer, v *limit.Verdict) {
 	w.RawStr(`,"limit":`)
 	w.Int64(v.Settings.Capacity())
 	if v.Known {
-		w.RawStr(`,"remaining":`)
-		w.Int64(v.Remaining)
+		writeRemaining(w, v.Remaining)
 	}
 	writeWait(w, v.Allowed, v.Never, v.RetryAfter)
 	if v.Known {
@@ -57,6 +56,17 @@ func writeVerdict(w *jx.Writer, v *limit.Verdict) {
 	}
 	if v.Limit.Shadow {
 		w.RawStr(`,"shadow":true`)
+	}
+}
+
+// writeRemaining writes what is left, which is never below 0, and what is missing beyond that: what a
+// settlement has charged above the limit, or what was used before the limit was lowered.
+func writeRemaining(w *jx.Writer, left int64) {
+	w.RawStr(`,"remaining":`)
+	w.Int64(max(0, left))
+	if left < 0 {
+		w.RawStr(`,"debt":`)
+		w.Int64(-left)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestCheckTellsOnlyWhatIsTrue(t *testing.T) {
 	}
 	got := s.check(t, `{"policy":"chat","attributes":{"user":"u","tenant":"t"}}`)
 	want := `{"allowed":true,"degraded":true,"tier":"fallback","limits":[` +
-		`{"name":"per-user","allowed":true,"limit":3,"remaining":-20,"reset_after_ms":1000},{"name":"tokens","allowed":true,"limit":60000}]}`
+		`{"name":"per-user","allowed":true,"limit":3,"remaining":0,"debt":20,"reset_after_ms":1000},{"name":"tokens","allowed":true,"limit":60000}]}`
 	if got.status != 200 || got.body != want {
 		t.Errorf("got %s\nwant 200 %s", got, want)
 	}

@@ -82,6 +82,7 @@ type decision struct {
 	Limits  []struct {
 		Name             string
 		Remaining        int64
+		Debt             int64
 		RetryAfterMillis int64             `json:"retry_after_ms"`
 		ResetAfterMillis int64             `json:"reset_after_ms"`
 		Holders          []json.RawMessage `json:"holders"`
@@ -93,7 +94,7 @@ type decision struct {
 func (d decision) left() string {
 	var left []int64
 	for _, l := range d.Limits {
-		left = append(left, l.Remaining)
+		left = append(left, l.Remaining-l.Debt)
 	}
 	return fmt.Sprint(left)
 }

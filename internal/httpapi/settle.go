@@ -83,8 +83,7 @@ func writeSettled(w *jx.Writer, settled *limit.Settled) {
 		w.Str(v.Limit.Name)
 		w.RawStr(`,"limit":`)
 		w.Int64(v.Settings.Capacity())
-		w.RawStr(`,"remaining":`)
-		w.Int64(v.Remaining)
+		writeRemaining(w, v.Remaining)
 		w.RawStr(`,"reset_after_ms":`)
 		w.Int64(ceil(v.ResetAfter, time.Millisecond))
 		if v.Limit.Shadow {

@@ -61,7 +61,7 @@ func TestFinishAnswer(t *testing.T) {
 		})
 	}
 	got := s.do(t, "POST", "/v1/finish", finishBody(d.Ticket, `{"requests":7}`))
-	want := `{"settled":true,"limits":[{"name":"per-user","limit":3,"remaining":-1,"reset_after_ms":2},` +
+	want := `{"settled":true,"limits":[{"name":"per-user","limit":3,"remaining":0,"debt":1,"reset_after_ms":2},` +
 		`{"name":"tokens","limit":60000,"remaining":0,"reset_after_ms":2},{"name":"watch","limit":1,"remaining":1,"reset_after_ms":2,"shadow":true}]}`
 	if got.status != 200 || got.body != want {
 		t.Errorf("got %s\nwant 200 %s", got, want)

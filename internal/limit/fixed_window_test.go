@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"testing"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
@@ -389,9 +390,16 @@ func TestWindowShares(t *testing.T) {
 				t.Errorf("%s, %d nodes: another: got %+v", set.Algorithm, nodes, v)
 			}
 		}
+		set := whole.Share(2)
+		var old key
+		old.ask(vectorStart, &set, 0, 1)
+		v := old.ask(vectorStart+1_500_000, &set, 0, 10)
+		if sliding := set.Algorithm == limit.SlidingWindowAlgorithm; v.Allowed == sliding || sliding && v.RetryAfter != 500*time.Millisecond {
+			t.Errorf("%s: a cost above the share while the window before counts: got %+v", set.Algorithm, v)
+		}
 		nothing := whole
 		nothing.Window.Limit = 0
-		set := nothing.Share(2)
+		set = nothing.Share(2)
 		var k key
 		if v := k.ask(vectorStart, &set, 0, 1); !v.Never {
 			t.Errorf("%s: a share of nothing: got %+v", set.Algorithm, v)

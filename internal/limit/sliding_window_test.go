@@ -96,7 +96,7 @@ func (l *slidingLedger) absent() bool { return l.start == 0 }
 // TestSlidingWindowAgreesWithALedger compares decisions, waits, levels and resets with the ledger, over
 // windows from 1µs to months, changed limits, settlements, pauses and clock steps.
 func TestSlidingWindowAgreesWithALedger(t *testing.T) {
-	for seed := range traces(1000) {
+	for seed := range traces(500) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 4))
 		span := spread(rng, 1, 1e13)
 		change := func() limit.Settings {
@@ -171,19 +171,22 @@ func TestSlidingWindowBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		rng := rand.New(rand.NewPCG(uint64(number), 6))
-		kinds := map[string]func(k *key, now int64) (pause, cost int64){
-			"steady, above the limit": func(*key, int64) (int64, int64) { return span / number / 3, 1 },
-			"random, above the limit": func(*key, int64) (int64, int64) {
+		kinds := []struct {
+			name string
+			next func(k *key, now int64) (pause, cost int64)
+		}{
+			{"steady, above the limit", func(*key, int64) (int64, int64) { return span / number / 3, 1 }},
+			{"random, above the limit", func(*key, int64) (int64, int64) {
 				return 1 + int64(rng.ExpFloat64()*span/float64(number)/2), 1
-			},
-			"random bursts": func(*key, int64) (int64, int64) {
+			}},
+			{"random bursts", func(*key, int64) (int64, int64) {
 				if rng.IntN(10) == 0 {
 					return spread(rng, 1000, 3*span), 1
 				}
 				return 1 + rng.Int64N(100), 1 + rng.Int64N(max(1, number/4))
-			},
+			}},
 			// One to begin the grid, the rest at the end of its window, then all that comes free.
-			"against the grid": func(k *key, now int64) (int64, int64) {
+			{"against the grid", func(k *key, now int64) (int64, int64) {
 				w := k.state.Window
 				switch {
 				case w.Serial == 0 || now >= w.Start+2*span:
@@ -192,14 +195,14 @@ func TestSlidingWindowBound(t *testing.T) {
 					return w.Start + span - 1 - now, number - 1
 				}
 				return max(1, span/number/4), 1
-			},
+			}},
 		}
-		for name, next := range kinds {
-			all := traffic(&set, next)
+		for _, kind := range kinds {
+			all := traffic(&set, kind.next)
 			most := worst(all, span)
-			t.Logf("limit %d, %s: %d passed, %.3f × the limit within a window at most", number, name, len(all), float64(most)/float64(number))
+			t.Logf("limit %d, %s: %d passed, %.3f × the limit within a window at most", number, kind.name, len(all), float64(most)/float64(number))
 			if most >= 2*number || len(all) == 0 {
-				t.Errorf("limit %d, %s: %d passed within a window", number, name, most)
+				t.Errorf("limit %d, %s: %d passed within a window", number, kind.name, most)
 			}
 		}
 	}

@@ -238,6 +238,9 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 	if len(s.requests) == 0 {
 		return
 	}
+	if s.requests[0].MaxWait > 0 {
+		ctx = context.WithoutCancel(ctx) // a caller that goes away meanwhile gives back what it then holds
+	}
 	if err := l.store.Decide(ctx, s.requests, s.asked); err != nil {
 		for _, d := range s.asked {
 			d.Reset()

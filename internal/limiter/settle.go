@@ -21,7 +21,7 @@ func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time
 		}
 	}
 	if query.RequestID != "" && len(q.charges) > 0 {
-		q.asks.Grant, q.asks.GrantTTL = q.policy.GrantKey(query, q.charges), rules.RequestIDTTL
+		q.asks.Grant, q.asks.GrantTTL = q.policy.GrantKey(query, q.charges), rules.RequestIDTTL+query.MaxWait
 	}
 	if q.ticket || q.asks.Grant != "" || q.asks.MaxWait > 0 {
 		q.asks.ID = rand.Text()

@@ -263,8 +263,8 @@ func TestUnchargedAnswerIsKnowledge(t *testing.T) {
 			v := w.answer(0, 0)
 			v.Allowed, v.RetryAfter = true, 0
 			w.tier.Observe(w.base, w.charge(2), &v)
-			if left, _, asOf, ok := w.tier.Known(w.base, w.charge(1)); left != 3 || !asOf.Equal(w.base) || !ok {
-				t.Errorf("%d are known to be left, want 3", left)
+			if known, ok := w.tier.Known(w.base, w.charge(1)); known.Left != 3 || !known.AsOf.Equal(w.base) || !ok {
+				t.Errorf("%+v is known, want 3 left", known)
 			}
 			w.want(time.Millisecond, 4, s.Algorithm == limit.TokenBucketAlgorithm)
 			w.want(time.Millisecond, 3, false)
@@ -360,8 +360,8 @@ func TestSlotsAreNotDenied(t *testing.T) {
 		t.Error("a question waits for another one's slot")
 	}
 	for at, want := range map[time.Duration]int64{2 * time.Second: 0, 60 * time.Second: 0, 61 * time.Second: 2} {
-		if left, _, _, ok := w.tier.Known(w.base.Add(at), w.charge(1)); left != want || !ok {
-			t.Errorf("at %v %d slots are known to be free, want %d", at, left, want)
+		if known, ok := w.tier.Known(w.base.Add(at), w.charge(1)); known.Left != want || !ok {
+			t.Errorf("at %v %+v is known, want %d free", at, known, want)
 		}
 	}
 }
@@ -373,7 +373,7 @@ func TestKnown(t *testing.T) {
 	for _, s := range append(remembering(t), leaky) {
 		t.Run(s.Algorithm.String(), func(t *testing.T) {
 			w := newWorldOf(t, s)
-			if _, _, _, ok := w.tier.Known(w.base, w.charge(1)); ok {
+			if _, ok := w.tier.Known(w.base, w.charge(1)); ok {
 				t.Error("something is known of a key that was never asked about")
 			}
 			w.ask(0, 0, 6)
@@ -385,15 +385,16 @@ func TestKnown(t *testing.T) {
 				if s.Algorithm == limit.LeakyBucketAlgorithm && tt.left == 4 {
 					tt.left += int64(tt.at / (100 * time.Millisecond))
 				}
-				left, resets, asOf, ok := w.tier.Known(w.base.Add(tt.at), w.charge(1))
-				if want := max(0, reset-tt.at).Microseconds(); left != tt.left || resets != want || !asOf.Equal(w.base) || !ok {
-					t.Errorf("at %v: %d left and a reset after %dµs, want %d, %d", tt.at, left, resets, tt.left, want)
+				got, ok := w.tier.Known(w.base.Add(tt.at), w.charge(1))
+				want := local.Knowledge{Left: tt.left, Reset: max(0, reset-tt.at).Microseconds(), AsOf: w.base, Answer: 1}
+				if got != want || !ok {
+					t.Errorf("at %v: %+v, want %+v", tt.at, got, want)
 				}
 			}
 			other := s
 			other.Window.Limit++
 			other.Bucket.Burst++
-			if _, _, _, ok := w.tier.Known(w.base, &limit.Charge{Key: key, Settings: &other}); ok {
+			if _, ok := w.tier.Known(w.base, &limit.Charge{Key: key, Settings: &other}); ok {
 				t.Error("something is known under other settings")
 			}
 		})

@@ -99,30 +99,29 @@ func (f *Fallback) share(c *limit.Charge, nodes int) limit.Charge {
 // part of what that leaves, one that is in use is lowered to it. It never gains anything by an answer.
 // The caller holds the memory's mu.
 func (f *Fallback) hear(wall time.Time, now int64, whole, share *limit.Charge, nodes int) {
-	left, reset, asOf, known := f.tier.Known(wall, whole)
-	if !known {
+	known, ok := f.tier.Known(wall, whole)
+	if !ok {
 		return
 	}
-	left = part(left, nodes)
-	answered := f.memory.at(asOf)
+	left := part(known.Left, nodes)
 	stored, ok := f.memory.states.Peek(share.Key)
 	var next limit.State
 	switch inUse := ok && now < stored.until; {
-	case inUse && stored.heard >= answered:
+	case inUse && stored.heard == known.Answer:
 		return
 	case inUse:
 		next = stored.state
-		lower(share.Settings, &next, now, left, reset)
+		lower(share.Settings, &next, now, left, known.Reset)
 	default:
 		share.Settings.Decide(&next, now, 0)
 		if unused, _ := share.Settings.Report(&next, now); unused == left {
 			return
 		}
-		next = share.Settings.Seed(now, left, reset)
+		next = share.Settings.Seed(now, left, known.Reset)
 	}
 	f.memory.store(now, share, &step{stored: stored, next: next})
 	if kept, ok := f.memory.states.Peek(share.Key); ok {
-		kept.heard = answered
+		kept.heard = known.Answer
 	}
 }
 

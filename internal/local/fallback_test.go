@@ -1,7 +1,6 @@
 package local_test
 
 import (
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +19,8 @@ type cutOff struct {
 	*world
 	nodes []cutOffNode
 	count int // how many nodes every node knows of
+
+	counted func(*limit.Limit) int // in place of count, when it is not nil
 }
 
 type cutOffNode struct {
@@ -28,7 +29,11 @@ type cutOffNode struct {
 }
 
 func newCutOff(t *testing.T, b limit.TokenBucket, nodes int) *cutOff {
-	c := &cutOff{world: newWorld(t, b), count: nodes}
+	return newCutOffOf(t, bucketOf(b), nodes)
+}
+
+func newCutOffOf(t *testing.T, s limit.Settings, nodes int) *cutOff {
+	c := &cutOff{world: newWorldOf(t, s), count: nodes}
 	c.base = time.Now()
 	for range nodes {
 		memory, err := local.NewMemory(local.MemoryConfig{MaxKeys: 10, Registry: prometheus.NewRegistry()})
@@ -36,7 +41,12 @@ func newCutOff(t *testing.T, b limit.TokenBucket, nodes int) *cutOff {
 			t.Fatal(err)
 		}
 		tier := newTier(t, local.TierConfig{MaxKeys: 1})
-		count := func(*limit.Limit) int { return c.count }
+		count := func(l *limit.Limit) int {
+			if c.counted != nil {
+				return c.counted(l)
+			}
+			return c.count
+		}
 		c.nodes = append(c.nodes, cutOffNode{tier: tier, Fallback: local.NewFallback(memory, tier, count)})
 	}
 	return c
@@ -53,13 +63,20 @@ func (c *cutOff) shared(cost int64, nodes ...cutOffNode) {
 // take asks one node.
 func (c *cutOff) take(node int, cost int64) limit.Verdict {
 	c.t.Helper()
+	return c.ask(node, limit.Request{}, cost).Verdicts[0]
+}
+
+// ask asks one node with what r says besides.
+func (c *cutOff) ask(node int, r limit.Request, cost int64) limit.Decision {
+	c.t.Helper()
 	var d limit.Decision
-	c.nodes[node].Decide([]limit.Request{{Charges: []limit.Charge{*c.charge(cost)}}}, []*limit.Decision{&d})
+	r.Charges = []limit.Charge{*c.charge(cost)}
+	c.nodes[node].Decide([]limit.Request{r}, []*limit.Decision{&d})
 	d.Conclude()
 	if d.Err != nil || d.Tier != limit.TierFallback || len(d.Verdicts) != 1 || d.Verdicts[0].Settings != &c.limit.Settings || d.Verdicts[0].Limit != c.limit {
 		c.t.Fatalf("decision %+v", d)
 	}
-	return d.Verdicts[0]
+	return d
 }
 
 // want asks one node for cost until it denies, and compares how often it did not.
@@ -230,64 +247,6 @@ func TestShareIsAllOrNothing(t *testing.T) {
 		}
 		c.want(0, 1, 5) // what the first limit denied cost the second nothing, and the other way round
 	})
-}
-
-func TestSharesTogetherKeepTheLimit(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	worlds := 20_000
-	if testing.Short() {
-		worlds = 700
-	}
-	for range worlds {
-		synctest.Test(t, func(t *testing.T) { cutOffAtRandom(t, rng) })
-	}
-}
-
-// cutOffAtRandom cuts nodes off for a while, some of them twice or more, and checks after every
-// grant that all together have had at most what was left and refilled, and a largest cost each.
-func cutOffAtRandom(t *testing.T, rng *rand.Rand) {
-	b := randomBucket(rng)
-	c := newCutOff(t, b, 1+rng.IntN(7))
-	largest := spread(rng, 1, float64(b.Burst)+1)
-	left := b.Burst
-	switch rng.IntN(3) {
-	case 0: // nothing is known
-	case 1: // half used, and every node knows
-		b.Initial = b.Burst
-		c.limit.Settings.Bucket = b
-		c.shared(rng.Int64N(b.Burst+1), c.nodes...)
-		left, _, _, _ = c.nodes[0].tier.Known(time.Now(), c.charge(0))
-	case 2: // some know what was left, some what was left long before
-		for range 5 {
-			if v := c.answer(time.Since(c.base), spread(rng, 1, float64(b.Burst)+1)); v.Known {
-				c.nodes[rng.IntN(len(c.nodes))].tier.Observe(time.Now(), &limit.Charge{Key: key}, &v)
-			}
-			time.Sleep(time.Duration(spread(rng, 1, 1e10)))
-		}
-	}
-	cut := time.Now()
-	scale := float64(b.Micros) / float64(b.Tokens) * 1000 // ns of a grain
-	var had int64
-	for range 150 {
-		if rng.IntN(3) == 0 {
-			time.Sleep(time.Duration(min(spread(rng, 1, max(10, scale*10)), 1e15)))
-		}
-		if rng.IntN(40) == 0 { // the store is back for a moment: it knows of nothing that was had meanwhile
-			c.shared(0, c.nodes[rng.IntN(len(c.nodes))])
-		}
-		cost := min(b.Burst, 1+rng.Int64N(largest))
-		if rng.IntN(4) == 0 {
-			cost = min(b.Burst, largest)
-		}
-		if c.take(rng.IntN(len(c.nodes)), cost).Allowed {
-			had += cost
-		}
-		grains := float64(time.Since(cut).Microseconds()+1) * float64(b.Tokens) / float64(b.Micros)
-		most := float64(left) + grains*float64(b.Grain) + float64(int64(len(c.nodes))*largest)
-		if float64(had) > most*(1+1e-12) {
-			t.Fatalf("%+v: %d nodes with costs up to %d had %d in %v, want at most %.1f", b, len(c.nodes), largest, had, time.Since(cut), most)
-		}
-	}
 }
 
 func TestShareUnderContention(t *testing.T) {

@@ -45,7 +45,7 @@ type state struct {
 	until int64  // from when on it counts as absent
 	due   int64  // when it is looked at as expired; never later than until
 	place int    // in the heap; -1 once it is dropped
-	heard int64  // of a node's share: the time of the answer that it takes into account; 0: none
+	heard uint64 // of a node's share: the answer that it takes into account; 0: none
 }
 
 var entriesOpts = prometheus.GaugeOpts{

@@ -116,11 +116,11 @@ func randomBucket(rng *rand.Rand) limit.TokenBucket {
 	}
 }
 
-// randomSettings draws settings of an algorithm that the tier denies from: windows from 1µs to a
-// month, limits from 1 to 1e12, often small.
-func randomSettings(rng *rand.Rand) limit.Settings {
+// randomSettings draws settings of an algorithm that the tier denies from: windows from shortest µs to
+// a month, limits from 1 to 1e12, often small.
+func randomSettings(rng *rand.Rand, shortest float64) limit.Settings {
 	for {
-		most, span := 1+rng.Int64N(5), spread(rng, 1, 3e12)
+		most, span := 1+rng.Int64N(5), spread(rng, shortest, 3e12)
 		if rng.IntN(2) == 0 {
 			most = spread(rng, 1, 1e12)
 		}
@@ -385,7 +385,7 @@ func simulate(t *testing.T, credits bool) (sum simulation) {
 		worlds = 400
 	}
 	for range worlds {
-		s := newSimulation(t, rng, randomSettings(rng), 1+rng.IntN(5))
+		s := newSimulation(t, rng, randomSettings(rng, 1), 1+rng.IntN(5))
 		s.credits = credits
 		s.run(500)
 		sum.asked, sum.calls, sum.deniedLocally, sum.late = sum.asked+s.asked, sum.calls+s.calls, sum.deniedLocally+s.deniedLocally, sum.late+s.late

@@ -35,13 +35,15 @@ type Tier struct {
 const tierShards = 16
 
 type shard struct {
-	mu   sync.Mutex
-	keys *simplelru.LRU[string, *entry] // guarded by mu
+	mu      sync.Mutex
+	keys    *simplelru.LRU[string, *entry] // guarded by mu
+	answers uint64                         // taken over so far; guarded by mu
 }
 
 // entry is what is known of one key. Guarded by its shard's mu.
 type entry struct {
 	settings *limit.Settings // of the newest answer; nil: nothing is known
+	answer   uint64          // its number among those of the shard
 	asOf     time.Time       // the local time before that answer was asked for
 	took     time.Duration   // how long after asOf the answer was there
 	left     int64           // what it left
@@ -140,6 +142,8 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 	if !e.knows(v.Settings) {
 		e.denial = denial{}
 	}
+	s.answers++
+	e.answer = s.answers
 	e.settings, e.asOf, e.took = v.Settings, asOf, max(0, time.Since(asOf))
 	e.left, e.reset = v.Remaining, v.ResetAfter
 	switch b := &v.Settings.Bucket; {
@@ -162,22 +166,32 @@ func (s *shard) entry(key string) *entry {
 	return e
 }
 
-// Known returns what the charge's limit has left at now, if nobody took anything since the newest
-// answer (of a window or a log: what that answer left, until the limit is as if unused), how many µs
-// after now it is as if unused, and the time of that answer; ok is false when nothing is known.
-func (t *Tier) Known(now time.Time, c *limit.Charge) (left, reset int64, asOf time.Time, ok bool) {
+// Knowledge is what the newest answer says of a limit at some later time.
+type Knowledge struct {
+	Left   int64     // below 0 in debt
+	Reset  int64     // how many µs it still takes until the limit is as if unused
+	AsOf   time.Time // before that answer was asked for
+	Answer uint64    // names the answer among those to the key; never 0
+}
+
+// Known returns what is known of the charge's limit at now, if nobody took anything since the newest
+// answer. Of a window or a log that is what the answer left, until the limit is as if unused. It is
+// false when nothing is known.
+func (t *Tier) Known(now time.Time, c *limit.Charge) (Knowledge, bool) {
 	s := t.shard(c.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, found := s.keys.Peek(c.Key)
-	if !found || !e.knows(c.Settings) {
-		return 0, 0, time.Time{}, false
+	e, ok := s.keys.Peek(c.Key)
+	if !ok || !e.knows(c.Settings) {
+		return Knowledge{}, false
 	}
+	k := Knowledge{AsOf: e.asOf, Answer: e.answer}
 	if mirrored(e.settings) {
-		_, left, reset = e.bucketAfter(now.Sub(e.asOf), 0)
-		return left, reset, e.asOf, true
+		_, k.Left, k.Reset = e.bucketAfter(now.Sub(e.asOf), 0)
+	} else {
+		k.Left, k.Reset = e.leftAt(now), e.resetAfter(now).Microseconds()
 	}
-	return e.leftAt(now), e.resetAfter(now).Microseconds(), e.asOf, true
+	return k, true
 }
 
 // BeginCredit says that this process is about to give something back under key: until EndCredit

@@ -219,11 +219,11 @@ func (w *world) run(script string, c *call) string {
 	}
 	keys := append([]string{strconv.Itoa(len(c.keys))}, c.keys...)
 	keep := append([]string{"EVALSHA", w.keeper}, keys...)
-	w.do("MULTI")
-	w.do(keep...) // for what a test has planted
-	w.do(append(append([]string{"EVALSHA", script}, keys...), string(c.args))...)
-	w.do(keep...)
-	replies := w.do("EXEC").([]any)
+	replies := w.transaction(
+		keep, // for what a test has planted
+		append(append([]string{"EVALSHA", script}, keys...), string(c.args)),
+		keep,
+	)
 	text, ok := replies[1].(string)
 	if !ok {
 		w.t.Fatalf("the script failed: %v", replies[1])
@@ -237,6 +237,29 @@ func (w *world) run(script string, c *call) string {
 		}
 	}
 	return text
+}
+
+// transaction sends commands in one go, and returns their replies.
+func (w *world) transaction(commands ...[]string) []any {
+	w.t.Helper()
+	commands = slices.Concat([][]string{{"MULTI"}}, commands, [][]string{{"EXEC"}})
+	for _, command := range commands {
+		if err := w.conn.Send(command...); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	var last any
+	for range commands {
+		var err error
+		if last, err = w.conn.Receive(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	replies, ok := last.([]any)
+	if !ok {
+		w.t.Fatalf("the transaction failed: %v", last)
+	}
+	return replies
 }
 
 // ask runs the script that decides at w.now.
@@ -376,7 +399,7 @@ func TestScriptAgreesWithMemory(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			traces, steps := 4, 1000
 			if !testing.Short() {
-				traces, steps = 20, 5000
+				traces, steps = 8, 4000
 			}
 			seen := map[string]int{}
 			for seed := range traces {
