@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -147,17 +149,23 @@ func TestFaultUndocumentedRights(t *testing.T) {
 		t.Fatal("docs/config.md has no ACL SETUSER tidegate")
 	}
 	rule = strings.Join(strings.Fields(strings.ReplaceAll(rule, "\\\n", " ")), " ")
+	for _, command := range scriptCommands(t) {
+		if !strings.Contains(rule+" ", "+"+command+" ") {
+			t.Errorf("a script uses %s, which the manual does not list", command)
+		}
+	}
 	server := redistest.Start(t, redistest.WithUsers("default off", "tidegate "+rule))
 	_, password, _ := strings.Cut(rule, ">")
 	password, _, _ = strings.Cut(password, " ")
 	for _, state := range []string{"hash", "string"} {
 		s := &site{t: t, head: listenAnywhere, state: state}
 		s.onRedis(server, server.Addr(), "rl", "timeout: 10s, username: tidegate, password_file: "+writeFile(t, "password", password))
-		s.serve(policies)
+		s.serve(strings.Replace(policies, "limits:\n", everyLimit, 1) + "  every: {limits: [bucket, leaky, leakylog, log, sliding, fixed, daily, slots]}\n")
 		s.wantMetric(t, "tidegate_nodes 1")
 		if r := s.ask(t, `{"policy": "all", "attributes": {"user": "u1"}}`); r.status != http.StatusOK || r.Tier != "redis" {
 			t.Errorf("got %d %s", r.status, r.text)
 		}
+		s.useEverything()
 		response, err := http.Post("http://"+s.addr("admin")+"/v1/reset", "application/json", strings.NewReader(`{"limit": "open", "attributes": {"user": "u1"}}`))
 		if err != nil {
 			t.Fatal(err)
@@ -176,3 +184,56 @@ func TestFaultUndocumentedRights(t *testing.T) {
 		t.Errorf("Redis refused %v", denied)
 	}
 }
+
+// scriptCommands returns the commands that the Lua files name, in lower case.
+func scriptCommands(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../lua/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	var commands []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(`(?:call\(|try\(s, )'([A-Z]+)'`).FindAllSubmatch(text, -1) {
+			commands = append(commands, strings.ToLower(string(match[1])))
+		}
+	}
+	return commands
+}
+
+// useEverything asks every algorithm, with tickets that are renewed and settled, denials and lists.
+func (s *site) useEverything() {
+	s.t.Helper()
+	const question = `{"policy": "every", "attributes": {"user": "u1"}, "cost": {"tokens": 4}, "request_id": "r%d"}`
+	var tickets []string
+	for i := range 3 {
+		r := s.ask(s.t, fmt.Sprintf(question, i))
+		if want := map[int]int{2: http.StatusTooManyRequests}[i]; r.status != max(want, http.StatusOK) || r.Tier != "redis" {
+			s.t.Errorf("request %d: got %d %s", i, r.status, r.text)
+		}
+		tickets = append(tickets, r.Ticket)
+	}
+	renewed := s.send(s.t, http.MethodPost, "/v1/renew", fmt.Sprintf(`{"ticket": %q}`, tickets[0]))
+	if renewed.status != http.StatusOK || !s.finish(renewed.Ticket, 1) || !s.finish(tickets[1], 0) {
+		s.t.Errorf("renew and finish: got %d %s", renewed.status, renewed.text)
+	}
+	if r := s.send(s.t, http.MethodGet, "/v1/status?policy=every&user=u1", ""); r.status != http.StatusOK {
+		s.t.Errorf("status: got %d %s", r.status, r.text)
+	}
+}
+
+// everyLimit begins a list of limits with one of every algorithm.
+const everyLimit = `limits:
+  - {name: bucket, rate: 1/h, burst: 10, unit: tokens, key: [user]}
+  - {name: leaky, algorithm: leaky_bucket, rate: 1/h, burst: 10, unit: tokens, key: [user]}
+  - {name: leakylog, algorithm: leaky_bucket_log, rate: 1/h, capacity: 10, unit: tokens, key: [user]}
+  - {name: log, algorithm: sliding_window_log, limit: 10, window: 1h, unit: tokens, key: [user]}
+  - {name: sliding, algorithm: sliding_window, limit: 10, window: 1h, unit: tokens, key: [user]}
+  - {name: fixed, algorithm: fixed_window, limit: 10, window: 1h, unit: tokens, key: [user]}
+  - {name: daily, algorithm: fixed_window, limit: 10, period: day, unit: tokens, key: [user]}
+  - {name: slots, algorithm: concurrency, limit: 2, ttl: 1h, key: [user]}
+`

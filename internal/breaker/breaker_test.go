@@ -19,9 +19,10 @@ import (
 
 // fakeShared is a shared store that does as the test says.
 type fakeShared struct {
-	mu    sync.Mutex
-	calls int // guarded by mu
-	do    func([]limit.Request, []*limit.Decision) error
+	mu      sync.Mutex
+	calls   int // guarded by mu
+	do      func([]limit.Request, []*limit.Decision) error
+	settled []*limit.Settlement
 }
 
 func (f *fakeShared) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
@@ -33,8 +34,9 @@ func (f *fakeShared) Decide(_ context.Context, requests []limit.Request, decisio
 
 func (f *fakeShared) Forget(context.Context, limit.Charge) error { return f.do(nil, nil) }
 
-func (f *fakeShared) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
-	return limit.Settled{Done: true}, f.do(nil, nil)
+func (f *fakeShared) Settle(_ context.Context, s *limit.Settlement) (limit.Settled, error) {
+	f.settled = append(f.settled, s)
+	return limit.Settled{Done: true, At: 2}, f.do(nil, nil)
 }
 
 func (f *fakeShared) called() int {
@@ -45,22 +47,33 @@ func (f *fakeShared) called() int {
 
 // fakeShare is a node's share of which the charges of the named limits are denied.
 type fakeShare struct {
-	denies map[string]bool
-	asked  []limit.Request
+	denies  map[string]bool
+	asked   []limit.Request
+	settled []*limit.Settlement
+	err     error // of every decision and settlement
 }
 
-func (f *fakeShare) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
-	return limit.Settled{At: 1}, nil
+func (f *fakeShare) Settle(_ context.Context, s *limit.Settlement) (limit.Settled, error) {
+	f.settled = append(f.settled, s)
+	return limit.Settled{At: 1}, f.err
 }
 
 func (f *fakeShare) Decide(requests []limit.Request, decisions []*limit.Decision) {
 	f.asked = append(f.asked, requests...)
 	for i := range requests {
-		decisions[i].Tier = limit.TierFallback
+		d := decisions[i]
+		d.Tier, d.Err = limit.TierFallback, f.err
+		if f.err != nil {
+			continue
+		}
+		d.ID, d.At, d.Expires = requests[i].ID, 3, 4
 		for _, c := range requests[i].Charges {
-			decisions[i].Verdicts = append(decisions[i].Verdicts, limit.Verdict{
+			d.Verdicts = append(d.Verdicts, limit.Verdict{
 				Limit: c.Limit, Settings: c.Settings, Known: true, Allowed: !f.denies[c.Limit.Name], Remaining: 7,
 			})
+			if requests[i].List {
+				d.Lists = append(d.Lists, []limit.Listed{{Cost: int64(len(c.Limit.Name))}})
+			}
 		}
 	}
 }

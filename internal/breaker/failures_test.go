@@ -20,13 +20,19 @@ import (
 type rig struct {
 	*breaker.Store
 	registry *prometheus.Registry
+	wait     time.Duration
 }
 
 const wait = 150 * time.Millisecond
 
 func newRig(t *testing.T, addr string) *rig {
 	t.Helper()
-	r := &rig{registry: prometheus.NewRegistry()}
+	return newRigWithin(t, addr, wait)
+}
+
+func newRigWithin(t *testing.T, addr string, wait time.Duration) *rig {
+	t.Helper()
+	r := &rig{registry: prometheus.NewRegistry(), wait: wait}
 	logger := slog.New(slog.DiscardHandler)
 	redis, err := remote.New(remote.Config{
 		Addr: addr, Username: "default", Password: func() (string, error) { return "right", nil },
@@ -57,7 +63,7 @@ func (r *rig) ask(ctx context.Context, t *testing.T, keys ...string) (open, clos
 		l := limitOf(policy.String(), policy)
 		l.Settings = limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}
 		q := request(l)
-		q.Deadline = time.Now().Add(wait)
+		q.Deadline = time.Now().Add(r.wait)
 		if i < len(keys) {
 			q.Charges[0].Key = keys[i]
 		}

@@ -384,15 +384,19 @@ func simulate(t *testing.T, credits bool) (sum simulation) {
 	if testing.Short() {
 		worlds = 400
 	}
+	denied := map[limit.Algorithm]int{}
 	for range worlds {
 		s := newSimulation(t, rng, randomSettings(rng, 1), 1+rng.IntN(5))
 		s.credits = credits
 		s.run(500)
 		sum.asked, sum.calls, sum.deniedLocally, sum.late = sum.asked+s.asked, sum.calls+s.calls, sum.deniedLocally+s.deniedLocally, sum.late+s.late
+		denied[s.limit.Settings.Algorithm] += s.deniedLocally
 	}
-	t.Logf("%d requests, %d calls, %d local denials, %d of them late", sum.asked, sum.calls, sum.deniedLocally, sum.late)
-	if sum.deniedLocally < sum.asked/10 {
-		t.Errorf("only %d of %d requests were denied locally: the test sees too little", sum.deniedLocally, sum.asked)
+	t.Logf("%d requests, %d calls, %d local denials %v, %d of them late", sum.asked, sum.calls, sum.deniedLocally, denied, sum.late)
+	for _, a := range limit.Algorithms() {
+		if few := sum.asked / 300; denied[a] < few && a != limit.ConcurrencyAlgorithm {
+			t.Errorf("%s: only %d local denials: the test sees too little", a, denied[a])
+		}
 	}
 	return sum
 }
@@ -429,6 +433,11 @@ func TestCallsPerDenial(t *testing.T) {
 		{"10 times overload, 1000/s", bucketOf(even(t, 1, 1000, 1000)), 10, 0.9},
 		{"10 times overload, 10 each second", bucketOf(discrete(t, 10, time.Second, 10)), 10, 0.2},
 		{"500 times overload, 10/s", bucketOf(even(t, 10, 1_000_000, 10)), 500, 0.02},
+		{"10 times overload, a window of 10 in 1s", must(t)(limit.NewFixedWindow(10, 1_000_000)), 10, 0.2},
+		{"10 times overload, a log of 10 in 1s", must(t)(limit.NewSlidingWindowLog(10, 1_000_000)), 10, 0.5},
+		{"10 times overload, 10 in about 1s", must(t)(limit.NewSlidingWindow(10, 1_000_000)), 10, 0.6},
+		{"10 times overload, 10/s out of a log of 10", must(t)(limit.NewLeakyBucketLog(limit.Rate{Tokens: 10, Micros: 1_000_000}, 10)), 10, 0.65},
+		{"500 times overload, a log of 10 in 1s", must(t)(limit.NewSlidingWindowLog(10, 1_000_000)), 500, 0.03},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

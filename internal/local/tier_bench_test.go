@@ -16,13 +16,17 @@ import (
 
 // drained is a tier that knows of keys used-up buckets, and the charges that it denies.
 func drained(tb testing.TB, keys int) (*local.Tier, []limit.Charge) {
+	return drainedOf(tb, bucketOf(even(tb, 1, 3_600_000_000, 100)), keys)
+}
+
+func drainedOf(tb testing.TB, s limit.Settings, keys int) (*local.Tier, []limit.Charge) {
 	tier := newTier(tb, local.TierConfig{Recheck: time.Hour})
-	l := &limit.Limit{Name: "l", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: even(tb, 1, 3_600_000_000, 100)}}
+	l := &limit.Limit{Name: "l", Settings: s}
 	charges := make([]limit.Charge, keys)
 	now := time.Now()
 	for i := range charges {
 		charges[i] = limit.Charge{Limit: l, Settings: &l.Settings, Key: fmt.Sprintf("rl:{requests-per-user~a1b2c3:user%08d}", i), Cost: 1}
-		tier.Observe(now, &charges[i], &limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour})
+		tier.Observe(now, &charges[i], &limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Hour, ResetAfter: 100 * time.Hour})
 	}
 	return tier, charges
 }
@@ -55,6 +59,21 @@ func BenchmarkDeny(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func BenchmarkDenyWindow(b *testing.B) {
+	tier, charges := drainedOf(b, must(b)(limit.NewSlidingWindow(100, 3_600_000_000)), 50_000)
+	now := time.Now()
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		if _, denied := tier.Deny(now, &charges[i]); !denied {
+			b.Fatal("not denied")
+		}
+		if i++; i == len(charges) {
+			i = 0
+		}
 	}
 }
 
@@ -152,6 +171,15 @@ func TestMemoryPerKey(t *testing.T) {
 		{"tier", func() (any, func() int) {
 			tier := newTier(t, local.TierConfig{})
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour}
+			for i := range keys {
+				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i)}, &v)
+			}
+			return tier, tier.Len
+		}},
+		{"tier, windows", func() (any, func() int) {
+			tier := newTier(t, local.TierConfig{})
+			l := &limit.Limit{Name: "l", Settings: must(t)(limit.NewSlidingWindowLog(100, 3_600_000_000))}
+			v := limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Hour, ResetAfter: time.Hour}
 			for i := range keys {
 				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i)}, &v)
 			}

@@ -13,6 +13,7 @@ type settings struct {
 	password string
 	users    []string
 	certs    *Certificates
+	ownClock bool
 	pickPort func() int
 }
 

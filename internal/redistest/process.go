@@ -26,7 +26,7 @@ func (s *Server) launchLocked() error {
 	if err := os.WriteFile(file, []byte(s.settings.config(s.dir, s.socket, s.port)), 0o600); err != nil {
 		return err
 	}
-	p, err := startProcess(&s.output, s.binary, append([]string{file}, s.settings.args...)...)
+	p, err := startProcess(&s.output, s.clock.environ(), s.binary, append([]string{file}, s.settings.args...)...)
 	if err != nil {
 		return err
 	}
@@ -62,10 +62,11 @@ func (s *Server) waitReady(p *process) error {
 	return fmt.Errorf("redis-server is not ready after %v: %w", patience, last)
 }
 
-// startProcess runs binary with its output going to out. A goroutine waits for the end of the
+// startProcess runs binary with its output going to out, in environ; nil is this process's. A goroutine waits for the end of the
 // process; kill and stop join it.
-func startProcess(out *tail, binary string, args ...string) (*process, error) {
+func startProcess(out *tail, environ []string, binary string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(binary, args...), exited: make(chan struct{})}
+	p.cmd.Env = environ
 	p.cmd.Stdout = out
 	p.cmd.Stderr = out
 	p.cmd.SysProcAttr = dieWithParent()

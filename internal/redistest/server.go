@@ -33,6 +33,7 @@ type Server struct {
 	socket   string
 	port     int // constant once Start has returned
 	output   tail
+	clock    *clock // nil: the machine's
 
 	mu      sync.Mutex
 	process *process // guarded by mu; nil before the first launch
@@ -58,6 +59,11 @@ func Start(t testing.TB, opts ...Option) *Server {
 		t.Fatalf("redistest: start: %v", err)
 	}
 	s.socket = filepath.Join(s.dir, "s")
+	if s.settings.ownClock {
+		if s.clock, err = buildClock(s.dir); err != nil {
+			t.Fatalf("redistest: start: %v", err)
+		}
+	}
 	t.Cleanup(func() {
 		s.Kill()
 		if err := os.RemoveAll(s.dir); err != nil {

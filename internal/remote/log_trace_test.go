@@ -1,14 +1,12 @@
 package remote
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -262,9 +260,9 @@ func newDecisions(n int) []*limit.Decision {
 	return decisions
 }
 
-// decideBatch asks both stores and compares them.
-func (w *logWorld) decideBatch() {
-	requests := w.requests()
+// decideBoth asks both stores and compares them.
+func (w *logWorld) decideBoth(requests []limit.Request) []*limit.Decision {
+	w.t.Helper()
 	got, lives := w.ask(requests)
 	want := newDecisions(len(requests))
 	w.memory.DecideAt(w.now, requests, want)
@@ -293,6 +291,7 @@ func (w *logWorld) decideBatch() {
 	for key, reset := range resets {
 		w.checkLife(key, lives[key], charged[key], reset)
 	}
+	return got
 }
 
 // checkLife: what was charged lives until it is as if unused, to the millisecond.
@@ -303,7 +302,7 @@ func (w *logWorld) checkLife(key string, life int64, written bool, reset time.Du
 	}
 }
 
-// settleOne settles a ticket, some of them twice, in both stores.
+// settleOne settles a ticket, some of them twice.
 func (w *logWorld) settleOne() {
 	if len(w.tickets) == 0 {
 		return
@@ -332,6 +331,12 @@ func (w *logWorld) settleOne() {
 		}
 		s.Actual = append(s.Actual, actual)
 	}
+	w.settleBoth(s)
+}
+
+// settleBoth settles in both stores and compares them.
+func (w *logWorld) settleBoth(s *limit.Settlement) limit.Settled {
+	w.t.Helper()
 	var c call
 	c.packSettlement(w.now, s, noClock)
 	text, lives := w.run(w.settle, &c)
@@ -346,6 +351,7 @@ func (w *logWorld) settleOne() {
 			w.checkLife(key, lives[key], false, v.ResetAfter)
 		}
 	}
+	return got
 }
 
 func startLogWorld(t *testing.T, seed uint64) *logWorld {
@@ -377,128 +383,8 @@ func TestLogScriptsAgreeWithMemory(t *testing.T) {
 			if w.rng.IntN(3) == 0 {
 				w.settleOne()
 			} else {
-				w.decideBatch()
+				w.decideBoth(w.requests())
 			}
-		}
-	}
-}
-
-// fill charges so many requests of cost 1 to a key at w.now.
-func (w *logWorld) fill(c limit.Charge, n int) {
-	w.t.Helper()
-	requests := make([]limit.Request, n)
-	for i := range requests {
-		requests[i].Charges = []limit.Charge{c}
-	}
-	for batch := range slices.Chunk(requests, 500) {
-		decisions, _ := w.ask(batch)
-		for i, d := range decisions {
-			if !d.Verdicts[0].Allowed {
-				w.t.Fatalf("request %d: %+v", i, d.Verdicts[0])
-			}
-		}
-	}
-}
-
-// twoLogs are a limit of each algorithm: most, and after how long the newest of so many is gone.
-func twoLogs(t *testing.T, most, span int64) []*limit.Limit {
-	t.Helper()
-	window, err := limit.NewSlidingWindowLog(most, span)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bucket, err := limit.NewLeakyBucketLog(limit.Rate{Tokens: 1, Micros: span / most}, most)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []*limit.Limit{{Name: "window", Settings: window}, {Name: "bucket", Settings: bucket}}
-}
-
-// TestLogScriptsDropAThousandAtOnce: a call removes at most 1,000 entries that no longer count, and every
-// request is an entry of its own.
-func TestLogScriptsDropAThousandAtOnce(t *testing.T) {
-	w := startLogWorld(t, 0)
-	for _, l := range twoLogs(t, 5000, 5_000_000) {
-		c := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{" + l.Name + "}", Cost: 1}
-		w.fill(c, 2500)
-		for i, want := range []int64{2500, 1501, 502, 3, 4} {
-			if got := w.do("ZCARD", c.Key); got != want {
-				t.Errorf("%s: %d entries after %d calls, want %d", l.Name, got, i, want)
-			}
-			w.now += 10_000_000 * int64(max(0, 1-i))
-			d, lives := w.ask([]limit.Request{{Charges: []limit.Charge{c}}})
-			if v := d[0].Verdicts[0]; v.Remaining != 5000-int64(i+1) {
-				t.Errorf("%s: %d left after %d calls", l.Name, v.Remaining, i+1)
-			} else {
-				w.checkLife(c.Key, lives[c.Key], true, v.ResetAfter)
-			}
-		}
-	}
-}
-
-// TestForeignLogsAreLeftAlone: a key that holds something else, or a member that is none of a log, is not
-// overwritten, and its requests get an error.
-func TestForeignLogsAreLeftAlone(t *testing.T) {
-	w := startLogWorld(t, 0)
-	at := strconv.FormatInt(w.now, 10)
-	later := strconv.FormatInt(w.now+1000, 10)
-	const good, leaky = "0000000000000001 1", "0000000000000001 1 1000 0 1"
-	tests := map[string][]string{
-		"a String":                   {"SET", "", "x"},
-		"a Hash":                     {"HSET", "", "tokens", "1"},
-		"another member":             {"ZADD", "", at, "x"},
-		"a sum of 15 digits":         {"ZADD", "", at, good[1:]},
-		"a sum above 2^53":           {"ZADD", "", at, "9007199254740994 1 1000 0 1"},
-		"a cost above the sum":       {"ZADD", "", at, "0000000000000001 2 1000 0 1"},
-		"an infinite score":          {"ZADD", "", "+inf", leaky},
-		"a fraction as score":        {"ZADD", "", at + ".5", leaky},
-		"a score below 0":            {"ZADD", "", "-5", leaky},
-		"the first that counts":      {"ZADD", "", later, "x", later + "0", leaky},
-		"one ahead when moving back": {"ZADD", "", later + "0", leaky, later + "00", "0000000000000003 1 1000 0 1", later + "01", "0000000000000002 x"},
-	}
-	for name, command := range tests {
-		for _, l := range twoLogs(t, 10, 10_000_000) {
-			t.Run(name+"/"+l.Name, func(t *testing.T) {
-				c := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{foreign}", Cost: 1}
-				w.do("DEL", c.Key)
-				command[1] = c.Key
-				w.do(command...)
-				before := w.do("DUMP", c.Key)
-				d, _ := w.ask([]limit.Request{{Charges: []limit.Charge{c}}})
-				if !errors.Is(d[0].Err, limit.ErrWrongType) {
-					t.Errorf("decided: %+v, %v", d[0].Verdicts, d[0].Err)
-				}
-				ticket := &limit.Ticket{ID: "d", Expires: w.now + 1000, Charges: []limit.Charge{c}, Marks: []int64{w.now}}
-				var settle call
-				settle.packSettlement(w.now, &limit.Settlement{Act: limit.Finish, Ticket: ticket, Actual: []int64{5}}, noClock)
-				text, _ := w.run(w.settle, &settle)
-				if _, _, err := unpackSettled(text, &limit.Settlement{Act: limit.Finish, Ticket: ticket}); !errors.Is(err, limit.ErrWrongType) {
-					t.Errorf("settled: %v", err)
-				}
-				if after := w.do("DUMP", c.Key); after != before {
-					t.Errorf("the key was changed: %q", strings.ToValidUTF8(fmt.Sprint(after), "?"))
-				}
-			})
-		}
-	}
-}
-
-// TestLostLifeComesBack: a log that lost its time to live, as by PERSIST, gets it back with the next charge,
-// and never more than a window or the time until it has drained.
-func TestLostLifeComesBack(t *testing.T) {
-	w := startLogWorld(t, 0)
-	for _, l := range twoLogs(t, 3, 60_000_000) {
-		c := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{" + l.Name + "}", Cost: 3}
-		for round := range 3 {
-			d, lives := w.ask([]limit.Request{{Charges: []limit.Charge{c}}}) // and the life is taken away
-			if v := d[0].Verdicts[0]; !v.Allowed || lives[c.Key] != 60_000 {
-				t.Errorf("%s, round %d: %+v with a life of %dms", l.Name, round, v, lives[c.Key])
-			}
-			d, lives = w.ask([]limit.Request{{Charges: []limit.Charge{c}}})
-			if v := d[0].Verdicts[0]; v.Allowed || lives[c.Key] != -1 {
-				t.Errorf("%s, round %d: exhausted, but %+v with a life of %dms", l.Name, round, v, lives[c.Key])
-			}
-			w.now += 120_000_000
 		}
 	}
 }
