@@ -4,9 +4,10 @@
 -- it expires; a holder is live while that is later than now. Without an id it is "~n:start".
 -- Settings: {limit, ttl}, ttl in µs.
 --
--- s.live: live holders, this call's included. s.expired: stored ones that are not. s.newest, s.member: the
--- stored one that expires last. s.top: when the last of all does, 0 when none is live. s.cap: stored expiries
--- are cut to it when the state is saved. s.added: what ZADD is to write, score and member in turn.
+-- s.live: live holders, this call's included. s.stored: those of them that are stored; nil when the key is
+-- absent. s.newest, s.member: the one of these that expires last. s.top: when the last of all does, 0 when none
+-- is live. s.cap: stored expiries are cut to it when the state is saved. s.added: what ZADD is to write, score
+-- and member in turn.
 
 local PRUNED, LISTED, SHOWN = 1000, 1000, 100
 
@@ -22,10 +23,10 @@ end
 local function nth(s, n)
   if s.n == n then return s.nth end
   local added, times = s.added, {}
-  local more = #added / 2
-  local low, high = max(1, n - more), min(n, s.live - more)
+  local more, behind = #added / 2, s.live - #added / 2 + 1
+  local low, high = max(1, n - more), min(n, behind - 1)
   if low <= high then
-    local stored = call('ZRANGE', s.key, s.expired + low - 1, s.expired + high - 1, 'WITHSCORES')
+    local stored = call('ZRANGE', s.key, low - behind, high - behind, 'WITHSCORES')
     for i = 2, #stored, 2 do times[#times + 1] = min(time(s, stored[i]), s.cap) end
   end
   if more > 0 then
@@ -36,53 +37,97 @@ local function nth(s, n)
   return s.nth
 end
 
--- cut lets no slot expire after latest.
-local function cut(s, latest)
-  if s.newest > latest and latest < s.cap then
-    s.cap, s.late = latest, call('ZRANGEBYSCORE', s.key, string.format('(%.0f', latest), '+inf')
+-- rare makes what most calls do not need.
+local function rare(a)
+  -- cut lets no slot expire after latest.
+  function a.cut(s, latest)
+    if s.newest > latest and latest < s.cap then
+      s.cap, s.late = latest, call('ZRANGEBYSCORE', s.key, string.format('(%.0f', latest), '+inf')
+    end
+    for i = 1, #s.added, 2 do s.added[i] = min(s.added[i], latest) end
+    s.top = min(s.top, latest)
   end
-  for i = 1, #s.added, 2 do s.added[i] = min(s.added[i], latest) end
-  s.top = min(s.top, latest)
-end
 
--- name returns a member for a slot without an id.
-local function name(s, start)
-  local n, taken, member = s.live, true, nil
-  while taken do
-    member, n = '~' .. n .. start, n + 1
-    taken = call('ZSCORE', s.key, member)
-    for i = 2, #s.added, 2 do taken = taken or s.added[i] == member end
+  -- name returns a member for a slot without an id.
+  function a.name(s, start)
+    local n, taken, member = s.live, true, nil
+    while taken do
+      member, n = '~' .. n .. start, n + 1
+      taken = call('ZSCORE', s.key, member)
+      for i = 2, #s.added, 2 do taken = taken or s.added[i] == member end
+    end
+    return member
   end
-  return member
+
+  -- held returns the member of a slot that is still held.
+  local function held(s, now, start, id)
+    if s.live == 0 then return end
+    local member = string.format('%s:%.0f', id, start)
+    local at = call('ZSCORE', s.key, member)
+    if at and time(s, at) > now then return member end
+  end
+
+  -- without returns when the last slot but this one expires; 0 when there is no other.
+  local function without(s, member)
+    if s.live < 2 then return 0 end
+    if s.member ~= member then return s.top end
+    return time(s, call('ZRANGE', s.key, -2, -2, 'WITHSCORES')[2])
+  end
+
+  -- settle frees the slot if it is still held. It cuts none: the settings of a ticket may be older than
+  -- those of the limit.
+  function a.settle(s, set, now, charged, actual, mark, id)
+    local member = charged > 0 and actual == 0 and held(s, now, mark, id)
+    if member then
+      s.freed, s.top, s.live, s.saved = member, without(s, member), s.live - 1, true
+    end
+    return true
+  end
+
+  -- renew lets the slot last for a ttl from now, and returns whether it was still held.
+  function a.renew(s, set, now, id, mark)
+    local member = held(s, now, mark, id)
+    if not member then return false end
+    s.added[1], s.added[2] = now + set[2], member
+    s.top, s.saved = max(without(s, member), now + set[2]), true
+    return true
+  end
+
+  -- list returns the holders, the oldest first, of those that expire first.
+  function a.list(s, set, now)
+    local all = {}
+    local function add(at, member)
+      all[#all + 1] = {min(at, s.latest), tonumber(string.match(member, '%d+$')) or now}
+    end
+    local kept = s.stored or 0
+    local stored = kept > 0 and call('ZRANGE', s.key, -kept, min(LISTED - kept, 0) - 1, 'WITHSCORES') or {}
+    for i = 1, #stored, 2 do add(min(time(s, stored[i + 1]), s.cap), stored[i]) end
+    for i = 1, #s.added, 2 do add(s.added[i], s.added[i + 1]) end
+    if #all > LISTED then
+      table.sort(all, function(x, y) return x[1] < y[1] end)
+      for i = #all, LISTED + 1, -1 do all[i] = nil end
+    end
+    table.sort(all, function(x, y) return x[2] < y[2] or x[2] == y[2] and x[1] < y[1] end)
+    local flat = {}
+    for i = 1, min(#all, SHOWN) do
+      flat[3 * i - 2], flat[3 * i - 1], flat[3 * i] = 1, max(0, now - all[i][2]), all[i][1] - now
+    end
+    return flat
+  end
 end
 
--- held returns the member of a slot that is still held.
-local function held(s, now, start, id)
-  if s.live == 0 then return end
-  local member = string.format('%s:%.0f', id, start)
-  local at = call('ZSCORE', s.key, member)
-  if at and time(s, at) > now then return member end
-end
-
--- without returns when the last slot but this one expires; 0 when there is no other.
-local function without(s, member)
-  if s.live < 2 then return 0 end
-  if s.member ~= member then return s.top end
-  return time(s, call('ZRANGE', s.key, -2, -2, 'WITHSCORES')[2])
-end
-
-return {
+return setmetatable({
   load = function(s, now)
-    s.live, s.expired, s.newest, s.top, s.cap, s.added = 0, 0, 0, 0, MAX, {}
+    s.live, s.newest, s.top, s.cap, s.added = 0, 0, 0, MAX, {}
     local last = try(s, 'ZRANGE', s.key, -1, -1, 'WITHSCORES')
     if not last or not last[1] then return end
-    s.stored = true
+    s.stored = 0
     if not string.find(last[1], ':%d+$') then s.broken = true end
     local newest = time(s, last[2])
     if newest <= now then return end -- it counts as absent
     s.member, s.newest, s.top = last[1], newest, newest
-    s.expired = call('ZCOUNT', s.key, '-inf', now)
-    s.live = call('ZCARD', s.key) - s.expired
+    s.live = call('ZCOUNT', s.key, string.format('(%.0f', now), '+inf')
+    s.stored = s.live
   end,
 
   decide = function(s, set, now, cost)
@@ -99,11 +144,10 @@ return {
   charge = function(s, set, now, cost, id)
     local latest = now + set[2]
     s.n = nil
-    if s.moved then cut(s, latest) end
+    if s.moved then s.algorithm.cut(s, latest) end
     if cost > 0 then
-      local start = string.format(':%.0f', now)
-      local added = s.added
-      added[#added + 1], added[#added + 2] = latest, id ~= '' and id .. start or name(s, start)
+      local start, added = string.format(':%.0f', now), s.added
+      added[#added + 1], added[#added + 2] = latest, id ~= '' and id .. start or s.algorithm.name(s, start)
       s.live, s.top = s.live + 1, max(s.top, latest)
     end
   end,
@@ -116,51 +160,13 @@ return {
   -- mark returns when the slot was granted.
   mark = function(s, set, now) return now end,
 
-  -- list returns the holders, the oldest first, of those that expire first.
-  list = function(s, set, now)
-    local all = {}
-    local function add(score, member)
-      all[#all + 1] = {min(tonumber(score), s.cap, s.latest), tonumber(string.match(member, '%d+$')) or now}
-    end
-    local stored = s.live > #s.added / 2 and call('ZRANGE', s.key, s.expired, s.expired + LISTED - 1, 'WITHSCORES') or {}
-    for i = 1, #stored, 2 do add(stored[i + 1], stored[i]) end
-    for i = 1, #s.added, 2 do add(s.added[i], s.added[i + 1]) end
-    if #all > LISTED then
-      table.sort(all, function(a, b) return a[1] < b[1] end)
-      for i = #all, LISTED + 1, -1 do all[i] = nil end
-    end
-    table.sort(all, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
-    local flat = {}
-    for i = 1, min(#all, SHOWN) do
-      flat[3 * i - 2], flat[3 * i - 1], flat[3 * i] = 1, max(0, now - all[i][2]), all[i][1] - now
-    end
-    return flat
-  end,
-
-  -- settle frees the slot if it is still held. It cuts none: the settings of a ticket may be older than
-  -- those of the limit.
-  settle = function(s, set, now, charged, actual, mark, id)
-    local member = charged > 0 and actual == 0 and held(s, now, mark, id)
-    if member then
-      s.freed, s.top, s.live, s.saved = member, without(s, member), s.live - 1, true
-    end
-    return true
-  end,
-
-  renew = function(s, set, now, id, mark)
-    local member = held(s, now, mark, id)
-    if not member then return false end
-    s.added[1], s.added[2] = now + set[2], member
-    s.top, s.saved = max(without(s, member), now + set[2]), true
-    return true
-  end,
-
   -- save writes what has changed, to live until the last slot has expired.
   save = function(s, now)
-    if s.stored and (s.newest == 0 or s.live == 0) then
+    if s.stored and (s.stored == 0 or s.live == 0) then
       call('UNLINK', s.key)
-    elseif s.expired > 0 then
-      call('ZREMRANGEBYRANK', s.key, 0, min(s.expired, PRUNED) - 1)
+    elseif s.stored then
+      local expired = call('ZCARD', s.key) - s.stored
+      if expired > 0 then call('ZREMRANGEBYRANK', s.key, 0, min(expired, PRUNED) - 1) end
     end
     if s.live == 0 then return end
     if s.freed then call('ZREM', s.key, s.freed) end
@@ -168,4 +174,7 @@ return {
     if #s.added > 0 then call('ZADD', s.key, unpack(s.added)) end
     call('PEXPIRE', s.key, max(1, ceil((s.top - now) / 1000)))
   end,
-}
+}, {__index = function(a, name)
+  rare(a)
+  return rawget(a, name)
+end})

@@ -75,6 +75,13 @@ local function add(s, e)
   s.newest, s.first = e, s.first or e
 end
 
+-- named returns the place among members, whatever their scores, of the one of the decision named id.
+local function named(s, members, id)
+  for i = 1, #members do
+    if string.sub(members[i], -#id) == id and entry(s, members[i], MAX).id == id then return i end
+  end
+end
+
 -- find returns the place in the tail, which it extends, of the entry of the decision named id that was
 -- charged with the score mark: a score only ever becomes less, and what is at most after no longer counts.
 local function find(s, after, mark, id)
@@ -83,16 +90,13 @@ local function find(s, after, mark, id)
     if s.tail[i].id == id then return i end
   end
   if mark <= after or not s.base then return end
-  local rank
-  local same = call('ZRANGEBYSCORE', s.key, mark, mark)
-  for i = 1, #same do
-    if entry(s, same[i], mark).id == id then rank = call('ZRANK', s.key, same[i]) end
-  end
-  if not rank then -- it was moved with the clock, or is gone
-    local list = range(s, s.base, -s.cut - 1)
-    for i = 1, #list do
-      if list[i].id == id then rank = s.base + i - 1 end
-    end
+  local members = call('ZRANGEBYSCORE', s.key, mark, mark)
+  local i, rank = named(s, members, id), nil
+  if i then
+    rank = call('ZRANK', s.key, members[i])
+  else -- it was moved with the clock, or is gone
+    i = named(s, call('ZRANGE', s.key, s.base, -s.cut - 1), id)
+    rank = i and s.base + i - 1
   end
   if not rank or rank < s.base then return end
   extend(s, max(s.base, rank - 1)) -- with the one before, whose zeros count

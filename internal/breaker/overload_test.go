@@ -17,9 +17,9 @@ import (
 // stay far below half of the wait less the delay.
 func TestOverloadIsNoFailure(t *testing.T) {
 	const (
-		wait    = time.Second
-		delay   = 150 * time.Millisecond
-		callers = 400 // with 32 connections they wait for 1.9s
+		wait    = 2 * time.Second
+		delay   = 200 * time.Millisecond
+		callers = 500 // with 32 connections they wait for 3.1s
 	)
 	server := redistest.Start(t, redistest.WithUsers("default on >right ~* &* +@all"))
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -46,8 +46,8 @@ func TestOverloadIsNoFailure(t *testing.T) {
 	ask()                                   // which connects
 	flood(64, func() bool { return false }) // all connections
 	proxy.SetDelay(delay)
-	end := time.Now().Add(2 * wait)
-	flood(callers, func() bool { return time.Now().Before(end) })
+	end := time.Now().Add(wait * 3 / 2)
+	flood(callers, func() bool { return time.Now().Before(end) && r.State() == "closed" })
 	if degraded.Load() == 0 || shared.Load() <= 65 {
 		t.Fatalf("%d answers without Redis, %d by it: this is no overload", degraded.Load(), shared.Load())
 	}

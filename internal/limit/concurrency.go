@@ -108,7 +108,7 @@ func (r *concurrency) renew(s *State, now int64, id string) (held bool) {
 	s.Entries = prune(s.Entries, now)
 	if held {
 		slot.At = now + r.TTL
-		s.Entries = slices.Insert(slices.Clone(s.Entries), expired(s.Entries, slot.At), slot)
+		s.Entries = slices.Insert(s.Entries, expired(s.Entries, slot.At), slot)
 	}
 	return held
 }

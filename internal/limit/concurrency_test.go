@@ -245,7 +245,6 @@ func TestConcurrencySeed(t *testing.T) {
 		{5, 0, 5, 0}, {5, 700, 5, 0}, {3, 700, 3, 700}, {0, 5_000_000, 0, 1_000_000}, {-2, 700, -2, 700}, {3, 0, 5, 0},
 	} {
 		state := s.Seed(now, tt.left, tt.reset)
-		s.Decide(&state, now, 0)
 		if left, reset := s.Report(&state, now); left != tt.wantLeft || reset != tt.wantReset {
 			t.Errorf("seeded with %d for %d: %d left, reset after %d; want %d, %d", tt.left, tt.reset, left, reset, tt.wantLeft, tt.wantReset)
 		}

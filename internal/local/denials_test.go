@@ -431,3 +431,33 @@ func TestRememberedDenialDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// TestJoinExpectsWhatComesBack: a question waits for another one's answer only where that is likely to
+// take the last of what is there by now.
+func TestJoinExpectsWhatComesBack(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.ask(0, 0, 0)
+		waits := func(at time.Duration) bool {
+			c := w.charge(1)
+			if underWay, _ := w.tier.Join(w.base.Add(at), c, time.Second); underWay != nil {
+				t.Fatal("the first question waits")
+			}
+			defer w.tier.Leave(c)
+			underWay, _ := w.tier.Join(w.base.Add(at), c, time.Second)
+			if underWay == nil {
+				w.tier.Leave(c)
+			}
+			return underWay != nil
+		}
+		reset := w.answer(0, 0).ResetAfter
+		if !waits(time.Millisecond) || !waits(60*time.Millisecond) {
+			t.Error("a question is asked beside another one although nothing is left for it")
+		}
+		if waits(300*time.Millisecond) != w.exact() { // by then some 5 are back, but in a fixed window none
+			t.Error("a question waits although there is likely room for both")
+		}
+		if waits(reset) {
+			t.Error("a question waits although all is back")
+		}
+	})
+}

@@ -271,3 +271,23 @@ func TestTierIsBounded(t *testing.T) {
 		t.Errorf("%d keys are known, want at most 1000", got)
 	}
 }
+
+// TestDenyWhereRequestsWait: what waits in a leaky bucket is below its bottom.
+func TestDenyWhereRequestsWait(t *testing.T) {
+	leaky := bucketOf(even(t, 10, 1_000_000, 2))
+	leaky.Algorithm = limit.LeakyBucketAlgorithm
+	w := newWorldOf(t, leaky)
+	w.state = leaky.Seed(w.micros(0), -3, 0) // 3 wait, as max_wait_ms lets them
+	v := w.answer(0, 0)
+	v = limit.NewVerdict(w.charge(1), time.Second, v.RetryAfter.Microseconds(), v.Remaining, v.ResetAfter.Microseconds())
+	if !v.Allowed || v.Hold == 0 {
+		t.Fatalf("%+v, want one that waits", v)
+	}
+	w.tier.Observe(w.base, w.charge(1), &v)
+	w.want(390*time.Millisecond, 1, true)
+	w.want(400*time.Millisecond, 1, false)
+	w.want(400*time.Millisecond, 2, true)
+	if v, _ := w.tier.Deny(w.base, w.charge(2)); v.RetryAfter != 500*time.Millisecond || v.Remaining != -3 || v.Hold != 0 {
+		t.Errorf("%+v, want a retry after 500ms", v)
+	}
+}

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	second = 1_000_000
-	hour   = 3600 * second
+	oneSecond = 1_000_000
+	oneHour   = 3600 * oneSecond
 )
 
 // newCases returns a world without limits: a test asks and settles in both stores, which must agree.
@@ -42,17 +42,17 @@ func (w *world) leaky(tokens, micros, burst int64) *limit.Limit {
 // everyKind returns a limit of each algorithm of which most pass at once and nothing comes back for at
 // least an hour.
 func (w *world) everyKind(most int64) []*limit.Limit {
-	rate := limit.Rate{Tokens: 1, Micros: hour}
+	rate := limit.Rate{Tokens: 1, Micros: oneHour}
 	bucket, err := limit.NewTokenBucket(rate, most, most)
 	all := []*limit.Limit{
 		w.must(limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}, err),
 		w.must(limit.Settings{Algorithm: limit.LeakyBucketAlgorithm, Bucket: bucket}, err),
 		w.must(limit.NewLeakyBucketLog(rate, most)),
-		w.must(limit.NewSlidingWindowLog(most, hour)),
-		w.must(limit.NewSlidingWindow(most, hour)),
-		w.must(limit.NewFixedWindow(most, hour)),
+		w.must(limit.NewSlidingWindowLog(most, oneHour)),
+		w.must(limit.NewSlidingWindow(most, oneHour)),
+		w.must(limit.NewFixedWindow(most, oneHour)),
 		w.must(limit.NewCalendarWindow(most, limit.Month, time.UTC)),
-		w.must(limit.NewConcurrency(most, hour)),
+		w.must(limit.NewConcurrency(most, oneHour)),
 	}
 	all[6].Name = "calendar"
 	return all
@@ -105,11 +105,11 @@ func (w *world) finish(t *limit.Ticket) bool {
 // TestLeakyBucketDrainsWhileAsked: in proportion to the time, not by whole intervals.
 func TestLeakyBucketDrainsWhileAsked(t *testing.T) {
 	w := newCases(t)
-	l := w.leaky(10, 10*second, 10)
+	l := w.leaky(10, 10*oneSecond, 10)
 	for range 10 {
 		w.passes(true, on(l, 1))
 	}
-	w.now += 5 * second
+	w.now += 5 * oneSecond
 	w.passes(false, on(l, 6))
 	w.passes(true, on(l, 5))
 	w.passes(false, on(l, 1))
@@ -118,36 +118,36 @@ func TestLeakyBucketDrainsWhileAsked(t *testing.T) {
 // TestLeakyBucketDrainsUnderSteadyTraffic: a request each second does not hold up the drain.
 func TestLeakyBucketDrainsUnderSteadyTraffic(t *testing.T) {
 	w := newCases(t)
-	l := w.leaky(10, 30*second, 10)
+	l := w.leaky(10, 30*oneSecond, 10)
 	for i, want := range []int64{9, 8, 7, 7, 6, 5, 5, 4, 3, 3, 2} {
 		if got := w.passes(true, on(l, 1)).Verdicts[0].Remaining; got != want {
 			t.Errorf("after %d s: %d left, want %d", i, got, want)
 		}
-		w.now += second
+		w.now += oneSecond
 	}
 }
 
 // TestSliverOfDrainAdmitsNothing: the whole cost must fit.
 func TestSliverOfDrainAdmitsNothing(t *testing.T) {
 	w := newCases(t)
-	l := w.leaky(1, second, 2)
+	l := w.leaky(1, oneSecond, 2)
 	w.passes(true, on(l, 2))
-	w.now += second / 10
+	w.now += oneSecond / 10
 	w.passes(false, on(l, 1))
-	w.now += second * 9 / 10
+	w.now += oneSecond * 9 / 10
 	w.passes(true, on(l, 1))
 }
 
 // TestLeakyBucketRefillsNoFasterThanItDrains: 3 at once and 3 a second, whatever expires meanwhile.
 func TestLeakyBucketRefillsNoFasterThanItDrains(t *testing.T) {
 	w := newCases(t)
-	l := w.leaky(3, second, 3)
+	l := w.leaky(3, oneSecond, 3)
 	admitted := 0
 	for range 100 {
 		if d, _ := w.take(on(l, 1)); d.Allowed {
 			admitted++
 		}
-		w.now += second / 10
+		w.now += oneSecond / 10
 	}
 	if admitted < 32 || admitted > 33 {
 		t.Errorf("%d passed in 10 s, want 32 or 33", admitted)
@@ -202,15 +202,15 @@ func TestRefundWithNothingLeft(t *testing.T) {
 // TestNeverMoreThanTheLimitIsLeft: whatever is given back, at once and after a long idle time.
 func TestNeverMoreThanTheLimitIsLeft(t *testing.T) {
 	w := newCases(t)
-	for _, idle := range []int64{0, second, 24 * hour, 60 * 24 * hour} {
+	for _, idle := range []int64{0, oneSecond, 24 * oneHour, 60 * 24 * oneHour} {
 		for _, l := range w.everyKind(10) {
 			l.Name = fmt.Sprint(l.Name, idle)
 			_, first := w.take(on(l, 2))
-			_, second := w.take(on(l, 3))
+			_, other := w.take(on(l, 3))
 			w.now += idle
 			for range 2 {
 				w.finish(first)
-				w.finish(second)
+				w.finish(other)
 			}
 			if left := w.left(l); left != 10 {
 				t.Errorf("%s: %d are left after %dµs, want 10", l.Name, left, idle)
@@ -251,7 +251,7 @@ func TestRefundAfterTheEnd(t *testing.T) {
 // TestRefusedByOneIsChargedByNone: a request that finds no slot costs nothing of the rate.
 func TestRefusedByOneIsChargedByNone(t *testing.T) {
 	w := newCases(t)
-	rate, calls := w.leaky(2, 3600*second, 2), w.must(limit.NewConcurrency(1, hour))
+	rate, calls := w.leaky(2, 3600*oneSecond, 2), w.must(limit.NewConcurrency(1, oneHour))
 	both := []limit.Charge{on(rate, 1), on(calls, 1)}
 	_, a := w.take(both...)
 	w.passes(false, both...)
@@ -282,7 +282,7 @@ func TestSameRequestIDIsChargedOnce(t *testing.T) {
 			if !d.Allowed || d.ID != first || d.Age != time.Duration(i)*time.Second {
 				t.Errorf("%s: question %d: %+v, want the first answer, of %s", l.Name, i, d, first)
 			}
-			w.now += second
+			w.now += oneSecond
 		}
 		var invalid *limit.InvalidError
 		if err := ask(2).Err; l.Settings.Algorithm != limit.ConcurrencyAlgorithm && (!errors.As(err, &invalid) || invalid.Field != "request_id") {
@@ -298,7 +298,7 @@ func TestSameRequestIDIsChargedOnce(t *testing.T) {
 // one who would not wait, or when the bucket has drained.
 func TestGrantOfAWaitIsRepeatedAsItWas(t *testing.T) {
 	w := newCases(t)
-	l := w.leaky(1, second, 1)
+	l := w.leaky(1, oneSecond, 1)
 	w.passes(true, on(l, 1))
 	r := w.question(on(l, 1))
 	r.Grant, r.GrantTTL, r.MaxWait, r.List = "rl:{leaky_bucket}:~request:1", time.Minute, 5*time.Second, true
@@ -306,7 +306,7 @@ func TestGrantOfAWaitIsRepeatedAsItWas(t *testing.T) {
 		t.Fatalf("got %+v, want a hold of a second", d)
 	}
 	for _, wait := range []time.Duration{0, 500 * time.Millisecond, time.Minute} {
-		w.now += second / 2
+		w.now += oneSecond / 2
 		again := w.question(on(l, 1))
 		again.Grant, again.GrantTTL, again.MaxWait = r.Grant, r.GrantTTL, wait
 		if d := w.both(again)[0]; !d.Allowed || d.ID != r.ID || d.Hold() != time.Second {

@@ -251,7 +251,7 @@ func TestSettlingLeavesForeignKeysAlone(t *testing.T) {
 	l, calls := hourly("settled", 100, limit.HashState), slotsOf("calls", 2)
 	for _, tt := range []struct {
 		name  string
-		write []string // % is the key of the slots
+		write []string // % is the key of the slots, @ a time before the slot expires: it stays
 	}{
 		{"a string", []string{"SET", "%", "5"}},
 		{"a hash", []string{"HSET", "%", "tokens", "5"}},
@@ -259,13 +259,17 @@ func TestSettlingLeavesForeignKeysAlone(t *testing.T) {
 		{"a fraction", []string{"ZADD", "%", "2000000000000000.5", "ID:1"}},
 		{"infinity", []string{"ZADD", "%", "inf", "ID:1"}},
 		{"below 0", []string{"ZADD", "%", "-1", "ID:1"}},
+		{"a fraction before a slot", []string{"ZADD", "%", "@.5", "ID:1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rate, slots := charge(l, tt.name, 10), charge(calls, tt.name, 1)
 			ticket := b.take(rate, slots)
-			server.Do(t, "DEL", slots.Key)
+			if command := strings.Join(tt.write, " "); !strings.Contains(command, "@") {
+				server.Do(t, "DEL", slots.Key)
+			}
+			soon := fmt.Sprint(ticket.At + 1_800_000_000) // the slot is held for longer
 			for i := range tt.write {
-				tt.write[i] = strings.ReplaceAll(tt.write[i], "%", slots.Key)
+				tt.write[i] = strings.NewReplacer("%", slots.Key, "@", soon).Replace(tt.write[i])
 			}
 			server.Do(t, tt.write...)
 			dumps := func() []any { return []any{server.Do(t, "DUMP", rate.Key), server.Do(t, "DUMP", slots.Key)} }

@@ -12,11 +12,11 @@ import (
 // TestDeadHoldersSlotsFreeThemselves: two clients die with a slot each; after its ttl each slot is free.
 func TestDeadHoldersSlotsFreeThemselves(t *testing.T) {
 	w := newCases(t)
-	l := w.must(limit.NewConcurrency(2, 5*second))
+	l := w.must(limit.NewConcurrency(2, 5*oneSecond))
 	w.passes(true, on(l, 1))
-	w.now += second
+	w.now += oneSecond
 	w.passes(true, on(l, 1))
-	w.now += 4*second - 1
+	w.now += 4*oneSecond - 1
 	d := w.passes(false, on(l, 1))
 	if got := d.RetryAfter; got != time.Microsecond {
 		t.Errorf("retry after %v, want 1µs", got)
@@ -29,10 +29,10 @@ func TestDeadHoldersSlotsFreeThemselves(t *testing.T) {
 // TestSecondReleaseDoesNothing: a slot that was released twice is free once.
 func TestSecondReleaseDoesNothing(t *testing.T) {
 	w := newCases(t)
-	l := w.must(limit.NewConcurrency(1, hour))
+	l := w.must(limit.NewConcurrency(1, oneHour))
 	_, a := w.take(on(l, 1))
-	if first, second := w.finish(a), w.finish(a); !first || second {
-		t.Errorf("released: %t, then %t", first, second)
+	if first, twice := w.finish(a), w.finish(a); !first || twice {
+		t.Errorf("released: %t, then %t", first, twice)
 	}
 	_, b := w.take(on(l, 1))
 	w.finish(a)
@@ -44,7 +44,7 @@ func TestSecondReleaseDoesNothing(t *testing.T) {
 // TestTwoSlotsOfACallAreReleasedOnce: a call that holds a slot of two limits leaves both as it found them.
 func TestTwoSlotsOfACallAreReleasedOnce(t *testing.T) {
 	w := newCases(t)
-	global, route := w.must(limit.NewConcurrency(50, hour)), w.must(limit.NewConcurrency(10, hour))
+	global, route := w.must(limit.NewConcurrency(50, oneHour)), w.must(limit.NewConcurrency(10, oneHour))
 	route.Name = "route"
 	var held []*limit.Ticket
 	for range 60 {
@@ -73,12 +73,12 @@ func TestTwoSlotsOfACallAreReleasedOnce(t *testing.T) {
 // than the limit allows to be held, and those that expired since the last write.
 func TestDeadHoldersDoNotPileUp(t *testing.T) {
 	w := newCases(t)
-	l := w.must(limit.NewConcurrency(20, 10*second))
+	l := w.must(limit.NewConcurrency(20, 10*oneSecond))
 	for range 500 {
 		for range 3 {
 			w.take(on(l, 1))
 		}
-		w.now += 2 * second
+		w.now += 2 * oneSecond
 		if n := w.do("ZCARD", on(l, 0).Key).(int64); n > 20 {
 			t.Fatalf("the set has %d members", n)
 		}
@@ -89,7 +89,7 @@ func TestDeadHoldersDoNotPileUp(t *testing.T) {
 // a clock that is set back finds the same in both.
 func TestExpiredHoldersAreRemovedInSteps(t *testing.T) {
 	w := newCases(t)
-	l := w.must(limit.NewConcurrency(10_000, hour))
+	l := w.must(limit.NewConcurrency(10_000, oneHour))
 	var requests []limit.Request
 	for range 100 {
 		requests = append(requests, w.question(on(l, 1)))
@@ -102,16 +102,16 @@ func TestExpiredHoldersAreRemovedInSteps(t *testing.T) {
 		w.both(requests...)
 		w.now++
 	}
-	w.now += hour / 2
+	w.now += oneHour / 2
 	w.take(on(l, 1))
-	w.now += hour / 2
+	w.now += oneHour / 2
 	for _, want := range []int64{1502, 503} {
 		w.passes(true, on(l, 1))
 		if n := w.do("ZCARD", on(l, 0).Key); n != want {
 			t.Errorf("the set has %d members, want %d", n, want)
 		}
 	}
-	w.now -= hour / 4
+	w.now -= oneHour / 4
 	if left := w.left(l); left != 10_000-503 {
 		t.Errorf("%d are left, want %d", left, 10_000-503)
 	}
@@ -119,9 +119,9 @@ func TestExpiredHoldersAreRemovedInSteps(t *testing.T) {
 	if len(list) != 100 {
 		t.Errorf("%d holders are listed, want 100", len(list))
 	}
-	w.now -= 2 * hour
+	w.now -= 2 * oneHour
 	w.passes(true, on(l, 1)) // cuts them all
-	w.now += hour - 1
+	w.now += oneHour - 1
 	if left := w.left(l); left != 10_000-504 {
 		t.Errorf("%d are left, want %d", left, 10_000-504)
 	}
@@ -131,11 +131,28 @@ func TestExpiredHoldersAreRemovedInSteps(t *testing.T) {
 	}
 }
 
+// TestNamelessSlotsStayApart: slots without an id, at one instant with others that come and go, are each one.
+func TestNamelessSlotsStayApart(t *testing.T) {
+	w := newCases(t)
+	l := w.must(limit.NewConcurrency(10, oneHour))
+	nameless := limit.Request{Charges: []limit.Charge{on(l, 1)}}
+	_, a := w.take(on(l, 1))
+	_, b := w.take(on(l, 1))
+	w.both(nameless)
+	w.finish(a)
+	w.both(nameless)
+	w.finish(b)
+	w.both(nameless, nameless)
+	if left := w.left(l); left != 6 {
+		t.Errorf("with 4 slots held %d of 10 are left", left)
+	}
+}
+
 // TestRenewedSlotsLast: a renewed slot is held for another ttl; one that has expired or was released is
 // renewed no more, and then neither are the others of its ticket.
 func TestRenewedSlotsLast(t *testing.T) {
 	w := newCases(t)
-	long, short := w.must(limit.NewConcurrency(1, 60*second)), w.must(limit.NewConcurrency(1, 10*second))
+	long, short := w.must(limit.NewConcurrency(1, 60*oneSecond)), w.must(limit.NewConcurrency(1, 10*oneSecond))
 	short.Name = "short"
 	_, a := w.take(on(long, 1), on(short, 1))
 	renew := func(t *limit.Ticket) error {
@@ -143,19 +160,19 @@ func TestRenewedSlotsLast(t *testing.T) {
 		return err
 	}
 	for range 5 {
-		w.now += 9 * second
+		w.now += 9 * oneSecond
 		if err := renew(a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.passes(false, on(long, 1))
 	w.passes(false, on(short, 1))
-	w.now += 10 * second
+	w.now += 10 * oneSecond
 	if err := renew(a); !errors.Is(err, limit.ErrExpired) {
 		t.Errorf("renewed after one slot has expired: %v", err)
 	}
 	w.passes(true, on(short, 1))
-	w.now += 50*second - 1
+	w.now += 50*oneSecond - 1
 	w.passes(false, on(long, 1))
 	w.now++
 	_, b := w.take(on(long, 1))
@@ -170,15 +187,15 @@ func TestRenewedSlotsLast(t *testing.T) {
 // granted with a longer one since, and renewing it gives it its own.
 func TestOldTicketsCutNoSlots(t *testing.T) {
 	w := newCases(t)
-	old, l := w.must(limit.NewConcurrency(4, 10*second)), w.must(limit.NewConcurrency(4, hour))
+	old, l := w.must(limit.NewConcurrency(4, 10*oneSecond)), w.must(limit.NewConcurrency(4, oneHour))
 	_, first := w.take(on(old, 1))
-	_, second := w.take(on(old, 1))
+	_, other := w.take(on(old, 1))
 	w.passes(true, on(l, 1))
 	w.now += 5_000_000
 	if _, err := w.settleBoth(&limit.Settlement{Act: limit.Renew, Ticket: first}); err != nil {
 		t.Fatal(err)
 	}
-	w.finish(second)
+	w.finish(other)
 	w.now += 9_999_999
 	if left := w.left(l); left != 2 {
 		t.Errorf("%d are left, want 2", left)
@@ -187,7 +204,7 @@ func TestOldTicketsCutNoSlots(t *testing.T) {
 	if left := w.left(l); left != 3 {
 		t.Errorf("when the old slot has expired %d are left, want 3", left)
 	}
-	w.now += hour - 15_000_001
+	w.now += oneHour - 15_000_001
 	if left := w.left(l); left != 3 {
 		t.Errorf("before the new slot expires %d are left, want 3", left)
 	}
@@ -197,7 +214,7 @@ func TestOldTicketsCutNoSlots(t *testing.T) {
 // from being given back.
 func TestGiveBackLooksAtWhatWasCharged(t *testing.T) {
 	w := newCases(t)
-	free, paid := w.leaky(1, second, 5), w.leaky(1, second, 5)
+	free, paid := w.leaky(1, oneSecond, 5), w.leaky(1, oneSecond, 5)
 	paid.Name = "paid"
 	w.passes(true, on(free, 3))
 	_, ticket := w.take(on(free, 0), on(paid, 2))
@@ -210,8 +227,8 @@ func TestGiveBackLooksAtWhatWasCharged(t *testing.T) {
 		return answer.Done
 	}
 	w.now += 500_000
-	if first, second := give(), give(); !first || second {
-		t.Errorf("given back: %t, then %t", first, second)
+	if first, twice := give(), give(); !first || twice {
+		t.Errorf("given back: %t, then %t", first, twice)
 	}
 	if left := w.left(paid); left != 5 {
 		t.Errorf("%d are left, want 5", left)

@@ -128,12 +128,12 @@ var zones = func() []*time.Location {
 }()
 
 // change gives a limit new numbers; its algorithm and its span stay, as those of a key do.
-func (w *world) change(l *limit.Limit) {
+func (w *world) change(l *limit.Limit) { l.Settings = w.other(l) }
+
+func (w *world) other(l *limit.Limit) limit.Settings {
 	for {
-		s, err := w.settings(&l.Settings)
-		if err == nil {
-			l.Settings = s
-			return
+		if s, err := w.settings(&l.Settings); err == nil {
+			return s
 		}
 	}
 }
@@ -151,7 +151,10 @@ func (w *world) settings(old *limit.Settings) (limit.Settings, error) {
 	}
 	switch old.Algorithm {
 	case limit.ConcurrencyAlgorithm:
-		return limit.NewConcurrency(min(number, w.log(1, 30)), w.log(1, 1e10))
+		if w.calm {
+			return limit.NewConcurrency(w.log(1, 12), w.log(1e4, 1e6))
+		}
+		return limit.NewConcurrency(w.log(1, 30), w.log(1, 1e10))
 	case limit.SlidingWindowLogAlgorithm:
 		return limit.NewSlidingWindowLog(number, span)
 	case limit.SlidingWindowAlgorithm:
