@@ -18,23 +18,16 @@ local function time(s, text)
   return 0
 end
 
--- nth returns the expiry at which n slots have become free, from the stored ones that may be it and
--- those of this call.
+-- nth returns the expiry at which n slots have become free. What this call has granted expires last: what
+-- would have expired later was cut.
 local function nth(s, n)
-  if s.n == n then return s.nth end
-  local added, times = s.added, {}
-  local more, behind = #added / 2, s.live - #added / 2 + 1
-  local low, high = max(1, n - more), min(n, behind - 1)
-  if low <= high then
-    local stored = call('ZRANGE', s.key, low - behind, high - behind, 'WITHSCORES')
-    for i = 2, #stored, 2 do times[#times + 1] = min(time(s, stored[i]), s.cap) end
+  local stored = s.live - #s.added / 2
+  if n > stored then return s.added[2 * (n - stored) - 1] end
+  if s.n ~= n then
+    local at = n - stored - 1
+    s.n, s.nth = n, time(s, call('ZRANGE', s.key, at, at, 'WITHSCORES')[2])
   end
-  if more > 0 then
-    for i = 1, #added, 2 do times[#times + 1] = added[i] end
-    table.sort(times)
-  end
-  s.n, s.nth = n, times[n - low + 1] or 0
-  return s.nth
+  return min(s.nth, s.cap)
 end
 
 -- rare makes what most calls do not need.
@@ -103,10 +96,7 @@ local function rare(a)
     local stored = kept > 0 and call('ZRANGE', s.key, -kept, min(LISTED - kept, 0) - 1, 'WITHSCORES') or {}
     for i = 1, #stored, 2 do add(min(time(s, stored[i + 1]), s.cap), stored[i]) end
     for i = 1, #s.added, 2 do add(s.added[i], s.added[i + 1]) end
-    if #all > LISTED then
-      table.sort(all, function(x, y) return x[1] < y[1] end)
-      for i = #all, LISTED + 1, -1 do all[i] = nil end
-    end
+    for i = #all, LISTED + 1, -1 do all[i] = nil end
     table.sort(all, function(x, y) return x[2] < y[2] or x[2] == y[2] and x[1] < y[1] end)
     local flat = {}
     for i = 1, min(#all, SHOWN) do
@@ -143,7 +133,6 @@ return setmetatable({
 
   charge = function(s, set, now, cost, id)
     local latest = now + set[2]
-    s.n = nil
     if s.moved then s.algorithm.cut(s, latest) end
     if cost > 0 then
       local start, added = string.format(':%.0f', now), s.added

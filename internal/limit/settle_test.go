@@ -101,6 +101,18 @@ func TestSettlementsMoveTheLevel(t *testing.T) {
 	}
 }
 
+// TestDeepestDebt: a debt that 100 years pay is taken, a token more is not.
+func TestDeepestDebt(t *testing.T) {
+	s := bucketOf(t, limit.TokenBucketAlgorithm, 1, 10)
+	const century = 36525 * 86_400
+	for actual, want := range map[int64]bool{century: true, century + 1: false} {
+		var state limit.State
+		if _, ok := s.Settle(&state, vectorStart, &limit.Payment{Actual: actual, ID: "id"}); ok != want {
+			t.Errorf("%d of 10 in the end: ok %t, want %t", actual, ok, want)
+		}
+	}
+}
+
 // TestLastChargeIsTold: what Mark says of a leaky bucket's charge holds, whatever the time, until
 // something is charged after it.
 func TestLastChargeIsTold(t *testing.T) {

@@ -284,10 +284,10 @@ func TestDenyWhereRequestsWait(t *testing.T) {
 		t.Fatalf("%+v, want one that waits", v)
 	}
 	w.tier.Observe(w.base, w.charge(1), &v)
-	w.want(390*time.Millisecond, 1, true)
-	w.want(400*time.Millisecond, 1, false)
-	w.want(400*time.Millisecond, 2, true)
 	if v, _ := w.tier.Deny(w.base, w.charge(2)); v.RetryAfter != 500*time.Millisecond || v.Remaining != -3 || v.Hold != 0 {
 		t.Errorf("%+v, want a retry after 500ms", v)
 	}
+	w.want(390*time.Millisecond, 1, true)
+	w.want(400*time.Millisecond, 1, false)
+	w.want(400*time.Millisecond, 2, true)
 }

@@ -208,11 +208,12 @@ func (s *Store) exchange(ctx context.Context, script *script, requests int, pack
 	pack(c)
 	charging = c.charging
 	var passage passage
+	var replied string // belongs to the call, which may outlive this one, until that has ended
 	start = time.Now()
 	err = s.outlive(ctx, func(ctx context.Context) (err error) {
 		defer s.calls.Put(c)
-		text, err = s.run(ctx, script, c, &passage)
-		if r := readReply(text); err == nil && r.err == nil {
+		replied, err = s.run(ctx, script, c, &passage)
+		if r := readReply(replied); err == nil && r.err == nil {
 			s.clock.set(r.now, time.Now()) // also when nobody waits any more
 		}
 		return err
@@ -229,7 +230,7 @@ func (s *Store) exchange(ctx context.Context, script *script, requests int, pack
 		inTime := passage.sentBy(deadline.Add(-s.cfg.Timeout / 2))
 		return "", false, s.failed(s.blame(err, start, inTime), left && charging)
 	}
-	return text, charging, nil
+	return replied, charging, nil
 }
 
 // blame returns why a call that began at start got no answer: err, unless it only waited too long

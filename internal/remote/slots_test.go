@@ -148,6 +148,47 @@ func TestNamelessSlotsStayApart(t *testing.T) {
 	}
 }
 
+// TestDeadHoldersAreForgottenAtOnce: when no holder is live, a write leaves nothing of however many.
+func TestDeadHoldersAreForgottenAtOnce(t *testing.T) {
+	w := newCases(t)
+	l := w.must(limit.NewConcurrency(10_000, oneHour))
+	for range 15 {
+		var requests []limit.Request
+		for range 100 {
+			requests = append(requests, w.question(on(l, 1)))
+		}
+		w.both(requests...)
+	}
+	w.now += oneHour
+	w.passes(true, on(l, 1))
+	if n := w.do("ZCARD", on(l, 0).Key); n != int64(1) {
+		t.Errorf("the set has %d members, want 1", n)
+	}
+}
+
+// TestManyTTLsInOneCall: requests of one call that bring different ttls, as sidecars of two versions might,
+// leave what they would have left one by one.
+func TestManyTTLsInOneCall(t *testing.T) {
+	w := newCases(t)
+	l := w.must(limit.NewConcurrency(10, oneHour))
+	w.passes(true, on(l, 1))
+	w.passes(true, on(l, 1))
+	var requests []limit.Request
+	for _, seconds := range []int64{10, 100, 60, 10, 300, 200} {
+		settings := w.must(limit.NewConcurrency(10, seconds*oneSecond)).Settings
+		requests = append(requests, w.question(limit.Charge{Limit: l, Settings: &settings, Key: on(l, 0).Key, Cost: 1}))
+		requests = append(requests, limit.Request{Charges: requests[len(requests)-1].Charges[:1:1], List: true})
+	}
+	w.both(requests[:6]...)
+	w.both(requests[6:]...)
+	for _, tt := range []struct{ after, left int64 }{{10*oneSecond - 1, -4}, {1, 6}, {190*oneSecond - 1, 6}, {1, 10}} {
+		w.now += tt.after
+		if left := w.left(l); left != tt.left {
+			t.Errorf("at %d: %d are left, want %d", w.now, left, tt.left)
+		}
+	}
+}
+
 // TestRenewedSlotsLast: a renewed slot is held for another ttl; one that has expired or was released is
 // renewed no more, and then neither are the others of its ticket.
 func TestRenewedSlotsLast(t *testing.T) {
