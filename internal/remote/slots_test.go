@@ -176,12 +176,14 @@ func TestManyTTLsInOneCall(t *testing.T) {
 	var requests []limit.Request
 	for _, seconds := range []int64{10, 100, 60, 10, 300, 200} {
 		settings := w.must(limit.NewConcurrency(10, seconds*oneSecond)).Settings
-		requests = append(requests, w.question(limit.Charge{Limit: l, Settings: &settings, Key: on(l, 0).Key, Cost: 1}))
-		requests = append(requests, limit.Request{Charges: requests[len(requests)-1].Charges[:1:1], List: true})
+		charge := limit.Charge{Limit: l, Settings: &settings, Key: on(l, 0).Key, Cost: 1}
+		look := charge
+		look.Cost = 0
+		requests = append(requests, w.question(charge), limit.Request{Charges: []limit.Charge{look}, List: true})
 	}
 	w.both(requests[:6]...)
 	w.both(requests[6:]...)
-	for _, tt := range []struct{ after, left int64 }{{10*oneSecond - 1, -4}, {1, 6}, {190*oneSecond - 1, 6}, {1, 10}} {
+	for _, tt := range []struct{ after, left int64 }{{10*oneSecond - 1, 2}, {1, 8}, {190*oneSecond - 1, 8}, {1, 10}} {
 		w.now += tt.after
 		if left := w.left(l); left != tt.left {
 			t.Errorf("at %d: %d are left, want %d", w.now, left, tt.left)
