@@ -147,6 +147,9 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 		asked = l.join(ctx, &s.questions[0], arrival)
 	}
 	l.ask(ctx, s, asked)
+	for i := range s.questions {
+		s.questions[i].early()
+	}
 	if len(queries) == 1 {
 		l.hold(ctx, s)
 	}

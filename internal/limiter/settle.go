@@ -53,6 +53,18 @@ func (l *Limiter) ticketOf(q *question, verdicts []limit.Verdict, arrival time.T
 	return t
 }
 
+// early denies a repeated question whose turn has not come yet, and which does not want to wait for
+// it as long as the first one did: asked again after that time, it gets its grant.
+func (q *question) early() {
+	d := q.decision
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		if still := v.Hold - d.Age; still > q.asks.MaxWait && !v.Limit.Shadow {
+			v.Allowed, v.RetryAfter, v.Hold = false, still-q.asks.MaxWait, 0
+		}
+	}
+}
+
 // hold waits until what the only question has charged has drained from its leaky buckets. When ctx
 // ends before, because the caller is gone or this process is about to go, the charges are given back
 // if nothing was charged after them, but not those of a request_id, which may be asked again.

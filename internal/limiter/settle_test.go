@@ -286,6 +286,9 @@ func TestRequestID(t *testing.T) {
 			cancel()
 		}()
 		k.ask(gone, "two", 10, func(q *limit.Query) { q.RequestID, q.MaxWait = "once", time.Second })
+		if d := k.ask(t.Context(), "two", 10, func(q *limit.Query) { q.RequestID, q.MaxWait = "once", 50*time.Millisecond }); d.Allowed || d.RetryAfter != 20*time.Millisecond {
+			t.Errorf("a repeat that does not want to wait as long: %+v", d)
+		}
 		start := time.Now()
 		first := asks(10)
 		if waited := time.Since(start); first.Err != nil || waited != 70*time.Millisecond {

@@ -116,17 +116,6 @@ func (w *world) actual(c *limit.Charge) int64 {
 	}
 }
 
-// zones are where calendar windows of the traces are.
-var zones = func() []*time.Location {
-	var all []*time.Location
-	for _, name := range []string{"UTC", "Europe/Paris", "America/New_York", "Asia/Kathmandu"} {
-		if zone, err := time.LoadLocation(name); err == nil {
-			all = append(all, zone)
-		}
-	}
-	return all
-}()
-
 // change gives a limit new numbers; its algorithm and its span stay, as those of a key do.
 func (w *world) change(l *limit.Limit) { l.Settings = w.other(l) }
 
@@ -164,7 +153,7 @@ func (w *world) settings(old *limit.Settings) (limit.Settings, error) {
 			return limit.NewCalendarWindow(number, old.Window.Period, old.Window.Zone)
 		}
 		if old.Window.Micros == 0 && w.rng.IntN(2) == 0 {
-			return limit.NewCalendarWindow(number, limit.Period(1+w.rng.IntN(3)), zones[w.rng.IntN(len(zones))])
+			return limit.NewCalendarWindow(number, limit.Period(1+w.rng.IntN(3)), w.zone())
 		}
 		return limit.NewFixedWindow(number, span)
 	case limit.LeakyBucketLogAlgorithm:
@@ -196,4 +185,13 @@ func (w *world) rate() limit.Rate {
 		w.t.Fatal(err)
 	}
 	return rate.Rate
+}
+
+func (w *world) zone() *time.Location {
+	names := []string{"UTC", "Europe/Paris", "America/New_York", "Asia/Kathmandu"}
+	zone, err := time.LoadLocation(names[w.rng.IntN(len(names))])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return zone
 }

@@ -3,93 +3,14 @@ package remote
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tidegate/tidegate/internal/limit"
-	"github.com/tidegate/tidegate/internal/local"
 	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/lua"
 )
-
-// world is one random trace: limits whose settings change on the way, asked and settled through the
-// scripts on a real Redis and through local.Memory, at times that the test chooses.
-type world struct {
-	t       *testing.T
-	rng     *rand.Rand
-	conn    *redistest.Conn
-	script  string // the hash of the one that decides
-	settler string // of the one that settles
-	keeper  string
-	memory  *local.Memory
-	limits  []*limit.Limit
-	now     int64
-	calm    bool             // time passes and steps by seconds, not by years
-	wait    int64            // the retry-after of the last denial
-	dies    map[string]int64 // when Redis would have dropped the key, by its TTL
-	ids     int              // given to requests so far
-	granted []limit.Request  // with a Grant, some of which are asked again
-	tickets []*limit.Ticket
-	seen    map[string]int // what has happened, how often
-}
-
-// testHead stands before a script: the shebang makes Redis refuse keys that the call did not
-// declare, and every time to live is a thousand times as long, so that none runs out in real time.
-const testHead = `#!lua
-local server = redis
-local redis = setmetatable({call = function(command, key, ...)
-  local args = {...}
-  if command == 'SET' then args[3] = args[3] * 1000 end
-  if command == 'PEXPIRE' then args[1] = args[1] * 1000 end
-  return server.call(command, key, unpack(args))
-end}, {__index = server})
-`
-
-// keeper returns the keys' times to live, and makes them too long to run out.
-const keeper = `
-local left = {}
-for i, key in ipairs(KEYS) do
-  left[i] = redis.call('PTTL', key)
-  redis.call('PEXPIRE', key, '4000000000000000')
-end
-return left
-`
-
-// untouched is keeper's time to live, which no script gives: a key that still has it was not written.
-const untouched = 4_000_000_000_000_000
-
-func newWorld(t *testing.T, conn *redistest.Conn, seed uint64, algorithms ...limit.Algorithm) *world {
-	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{
-		t: t, conn: conn, memory: memory,
-		rng: rand.New(rand.NewPCG(seed, 7)), now: 1_780_000_000_000_000,
-		dies: map[string]int64{}, seen: map[string]int{},
-	}
-	w.do("FLUSHALL")
-	w.script = w.do("SCRIPT", "LOAD", testHead+lua.Decide()).(string)
-	w.settler = w.do("SCRIPT", "LOAD", testHead+lua.Settle()).(string)
-	w.keeper = w.do("SCRIPT", "LOAD", keeper).(string)
-	for i, algorithm := range algorithms {
-		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Unit: limit.RequestsUnit}
-		if algorithm == limit.TokenBucketAlgorithm {
-			l.State = limit.StateForm(w.rng.IntN(2))
-		}
-		l.Shadow = w.rng.IntN(4) == 0
-		l.Settings.Algorithm = algorithm
-		w.limits = append(w.limits, l)
-		w.change(l)
-	}
-	return w
-}
 
 // log returns a random number between low and high, evenly spread over its logarithm.
 func (w *world) log(low, high float64) int64 {
@@ -215,88 +136,6 @@ func (w *world) again() limit.Request {
 	w.ids++
 	r.Grant, r.GrantTTL, r.ID = grant, ttl, fmt.Sprintf("ID%d", w.ids)
 	return r
-}
-
-// run runs a script at w.now over what c holds, and keeps each key's time to live, which must not run
-// in real time.
-func (w *world) run(script string, c *call) string {
-	for i, key := range c.keys {
-		if dies, ok := w.dies[key]; ok && w.now >= dies && (c.kinds[i] == noteKind || w.rng.IntN(2) == 0) {
-			w.do("DEL", key)
-		}
-	}
-	keys := append([]string{strconv.Itoa(len(c.keys))}, c.keys...)
-	keep := append([]string{"EVALSHA", w.keeper}, keys...)
-	replies := w.transaction(
-		keep, // for what a test has planted
-		append(append([]string{"EVALSHA", script}, keys...), string(c.args)),
-		keep,
-	)
-	text, ok := replies[1].(string)
-	if !ok {
-		w.t.Fatalf("the script failed: %v", replies[1])
-	}
-	for i, ttl := range replies[2].([]any) {
-		switch ttl := ttl.(int64); {
-		case ttl == -1:
-			w.t.Fatalf("%s has no time to live", c.keys[i])
-		case ttl >= 0 && ttl < untouched*9/10:
-			w.dies[c.keys[i]] = w.now + (ttl+500)/1000*1000
-		}
-	}
-	return text
-}
-
-// transaction sends commands in one go, and returns their replies.
-func (w *world) transaction(commands ...[]string) []any {
-	w.t.Helper()
-	commands = slices.Concat([][]string{{"MULTI"}}, commands, [][]string{{"EXEC"}})
-	for _, command := range commands {
-		if err := w.conn.Send(command...); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	var last any
-	for range commands {
-		var err error
-		if last, err = w.conn.Receive(); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-	replies, ok := last.([]any)
-	if !ok {
-		w.t.Fatalf("the transaction failed: %v", last)
-	}
-	return replies
-}
-
-// ask runs the script that decides at w.now.
-func (w *world) ask(requests []limit.Request) []*limit.Decision {
-	var c call
-	c.pack(w.now, requests, func(time.Time) int64 { return 0 })
-	text := w.run(w.script, &c)
-	decisions := make([]*limit.Decision, len(requests))
-	for i := range decisions {
-		decisions[i] = new(limit.Decision)
-	}
-	now := readReply(text).now
-	alone, err := unpack(text, requests, decisions)
-	if err != nil || len(alone.expired)+len(alone.outside) > 0 || now != w.now {
-		w.t.Fatalf("unpack: now %d, left alone %v, error %v", now, alone, err)
-	}
-	return decisions
-}
-
-func (w *world) do(args ...string) any {
-	w.t.Helper()
-	reply, err := w.conn.Do(args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if failure, ok := reply.(redistest.ReplyError); ok {
-		w.t.Fatal(failure)
-	}
-	return reply
 }
 
 // both decides requests in Redis and in memory, and returns the decisions, which must not differ.

@@ -317,7 +317,7 @@ func TestWindowScriptsAgreeWithMemory(t *testing.T) {
 	defer conn.Close()
 	traces, steps := 10, 1000
 	if !testing.Short() {
-		traces, steps = 40, 5000
+		traces, steps = 20, 4000
 	}
 	for seed := range traces {
 		w := newWindowWorld(t, conn, uint64(seed))
