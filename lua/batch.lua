@@ -7,8 +7,6 @@
 --   for each key     algorithm number × 2, plus 1 for the String form
 --   requests         how many, then each; see the script
 
-local OUTSIDE = -2 -- the wait of a charge when now is outside the calendar periods that came along
-
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[1]
 local pos = 3 -- of the next argument to read

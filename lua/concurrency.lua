@@ -149,18 +149,18 @@ return setmetatable({
   -- mark returns when the slot was granted.
   mark = function(s, set, now) return now end,
 
-  -- save writes what has changed, to live until the last slot has expired.
+  -- save writes what has changed, to live until the last slot has expired. A new slot comes first: a Redis
+  -- that is out of memory refuses only a script's first write.
   save = function(s, now)
-    if s.stored and (s.stored == 0 or s.live == 0) then
-      call('UNLINK', s.key)
-    elseif s.stored then
-      local expired = call('ZCARD', s.key) - s.stored
-      if expired > 0 then call('ZREMRANGEBYRANK', s.key, 0, min(expired, PRUNED) - 1) end
+    if s.live == 0 then
+      if s.stored then call('UNLINK', s.key) end
+      return
     end
-    if s.live == 0 then return end
-    if s.freed then call('ZREM', s.key, s.freed) end
-    for i = 1, s.late and #s.late or 0 do call('ZADD', s.key, s.cap, s.late[i]) end
     if #s.added > 0 then call('ZADD', s.key, unpack(s.added)) end
+    for i = 1, s.late and #s.late or 0 do call('ZADD', s.key, s.cap, s.late[i]) end
+    if s.freed then call('ZREM', s.key, s.freed) end
+    local expired = s.stored and call('ZCARD', s.key) - s.live or 0
+    if expired > 0 then call('ZREMRANGEBYRANK', s.key, 0, min(expired, PRUNED) - 1) end
     call('PEXPIRE', s.key, max(1, ceil((s.top - now) / 1000)))
   end,
 }, {__index = function(a, name)

@@ -5,7 +5,6 @@
 -- Settings: {limit, span} in µs, or for a calendar period {limit, 0, b0, b1, b2, b3}: the boundaries of
 -- three periods in a row. Go has checked that nothing here leaves the integers below 2^53.
 
-local OUTSIDE = -2 -- as in batch.lua
 local FIELDS = {'count', 'serial', 'end'}
 local PATTERN = '^(%S+) (%S+) (%S+)$'
 

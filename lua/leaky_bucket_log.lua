@@ -50,7 +50,7 @@ return {
     local wait, part, per, id = string.match(rest, '^(%d+) (%d+) (%d+) ?(.*)$')
     if not wait then return false end
     e.wait, e.short, e.per, e.id = tonumber(wait), tonumber(part), tonumber(per), id
-    return e.wait <= e.at and e.per <= MAX and e.short < e.per
+    return e.wait > 0 and e.wait <= e.at and e.per <= MAX and e.short < e.per
   end,
 
   text = function(e)

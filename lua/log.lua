@@ -6,7 +6,7 @@
 -- and so share their sum with the one before, the sum is followed by ~ and their number, as 16 digits.
 --
 -- An entry is {at, sum, zeros, cost, id, …}. s.newest: the last one. s.sum: its sum. s.base: how many stored
--- entries, the first ones, no longer count. s.first: the first that counts. s.before: the sum before that.
+-- entries, the first ones, no longer count; nil until that is known. s.first: the first that counts. s.before: the sum before that.
 -- s.tail: the last entries, where they differ from what is stored: they take the place of the s.cut last
 -- stored ones when s is saved. s.drop: how many of the first are then removed. s.til: when s expires.
 
@@ -25,10 +25,10 @@ local function entry(s, member, score)
 end
 
 local function member(s, e)
-  local head = string.format('%016.0f', e.sum)
-  if e.zeros > 0 then head = head .. string.format('~%016.0f', e.zeros) end
   local rest = s.algorithm.text(e)
-  return head .. string.format(' %.0f', e.cost) .. (rest ~= '' and ' ' .. rest or '')
+  if rest ~= '' then rest = ' ' .. rest end
+  if e.zeros == 0 then return string.format('%016.0f %.0f', e.sum, e.cost) .. rest end
+  return string.format('%016.0f~%016.0f %.0f', e.sum, e.zeros, e.cost) .. rest
 end
 
 -- range reads stored entries by their rank.
@@ -46,10 +46,8 @@ local function extend(s, rank)
   s.tail = list
 end
 
--- begin says how many stored entries no longer count.
-local function begin(s, base)
-  local first, stored = s.tail[1], range(s, base, base)[1]
-  if stored and not (first and stored.sum >= first.sum) then first = stored end
+-- begin says how many stored entries no longer count, and which is the first that does.
+local function begin(s, base, first)
   s.base, s.first = base, first
   s.before = first and first.sum - first.cost or s.sum
 end
@@ -58,13 +56,13 @@ end
 -- anything is written, since members may come again.
 local function renumber(s)
   s.afresh = true
-  if s.base then extend(s, s.base) end
+  extend(s, s.base)
   for i = 1, #s.tail do s.tail[i].sum = s.tail[i].sum - s.before end
-  s.drop, s.first, s.sum, s.before = s.base or 0, s.tail[1], s.sum - s.before, 0
+  s.drop, s.first, s.sum, s.before = s.base, s.tail[1], s.sum - s.before, 0
 end
 
 -- forget removes some of what no longer counts.
-local function forget(s) s.drop = max(s.drop, min(s.base or 0, DROPPED)) end
+local function forget(s) s.drop = max(s.drop, min(s.base, DROPPED)) end
 
 local function add(s, e)
   if s.sum > MAX - e.cost then renumber(s) end
@@ -89,7 +87,7 @@ local function find(s, after, mark, id)
   for i = 1, #s.tail do
     if s.tail[i].id == id then return i end
   end
-  if mark <= after or not s.base then return end
+  if mark <= after then return end
   local members = call('ZRANGEBYSCORE', s.key, mark, mark)
   local i, rank = named(s, members, id), nil
   if i then
@@ -128,12 +126,20 @@ return {
     if last and last[1] then
       s.newest = entry(s, last[1], last[2])
       s.sum, s.before = s.newest.sum, s.newest.sum
+    else
+      s.base = 0
     end
   end,
 
-  -- look finds out what counts: what has a score above after.
+  -- look finds out what counts: what has a score above after. Mostly that is all, or all but one.
   look = function(s, after)
-    if s.newest and not s.base then begin(s, call('ZCOUNT', s.key, '-inf', after)) end
+    if s.base then return end
+    local two = call('ZRANGE', s.key, 0, 1, 'WITHSCORES')
+    for i = 1, #two, 2 do
+      if tonumber(two[i + 1]) > after then return begin(s, (i - 1) / 2, entry(s, two[i], two[i + 1])) end
+    end
+    local base = call('ZCOUNT', s.key, '-inf', after)
+    begin(s, base, range(s, base, base)[1])
   end,
 
   -- move removes what has a score of at most gone, and puts into the tail what else has one above from:
@@ -141,8 +147,10 @@ return {
   move = function(s, gone, from)
     local base = call('ZCOUNT', s.key, '-inf', gone)
     extend(s, max(base, call('ZCOUNT', s.key, '-inf', from)))
+    local first, stored = s.tail[1], range(s, base, base)[1]
+    if stored.sum < first.sum then first = stored end
+    begin(s, base, first)
     s.newest, s.drop, s.moved = s.tail[#s.tail], base, true
-    begin(s, base)
   end,
 
   -- last returns nothing when cost passes now, else the entry that must be gone first. cost is at most most.
@@ -171,11 +179,8 @@ return {
 
   -- oldest returns up to so many of the entries that count.
   oldest = function(s, most)
-    local list = {}
-    if s.base then
-      local stored = min(s.base + most, call('ZCARD', s.key) - s.cut) - 1
-      if stored >= s.base then list = range(s, s.base, stored) end
-    end
+    local stored = min(s.base + most, call('ZCARD', s.key) - s.cut) - 1
+    local list = stored >= s.base and range(s, s.base, stored) or {}
     for i = 1, #s.tail do
       if #list < most then list[#list + 1] = s.tail[i] end
     end

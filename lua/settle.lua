@@ -3,14 +3,16 @@
 --
 -- KEYS and what ARGV[1] begins with: see batch.lua. It carries one request:
 --   deadline       µs since 1970; past it the request is left alone; 0 means none
---   act            1 finish, 2 renew, 3 give back if nothing was charged after it in its leaky buckets
+--   act            1 finish, 2 renew, 3 give back: only the slots, if something was charged after it in its
+--                  leaky buckets
 --   expires        µs since 1970: when the ticket does
+--   life           µs for which a ticket that is renewed now may be settled
 --   marker         the key that says that the ticket was finished, counted from 1
 --   id             of the decision, a string
 --   charges        how many, then for each: key, settings (both counted from 1), charged, actual, mark
 --
 -- The reply is one msgpack array: now, then a code:
---   0, 1  not done (it was finished before, or is not the last), done; then for each charge what is left
+--   0, 1  not done (it was finished before), done; then for each charge what is left
 --         and µs until it is as if unused
 --   2     past its deadline
 --   3     a key holds something else
@@ -18,16 +20,17 @@
 --   6     the ticket or, to be renewed, a slot has expired, or the ticket was finished
 --   7     a debt would be too deep, then which charge's, counted from 1
 
-local deadline, act, expires, id = args[pos + 1], args[pos + 2], args[pos + 3], args[pos + 5]
-local marker = states[args[pos + 4]]
-local first = pos + 7
-local last = first + 5 * args[pos + 6] - 5
+local deadline, act, expires, life, id = args[pos + 1], args[pos + 2], args[pos + 3], args[pos + 4], args[pos + 6]
+local marker = states[args[pos + 5]]
+local first = pos + 8
+local last = first + 5 * args[pos + 7] - 5
 
--- pay settles one charge in memory, and returns the code that it ends with.
-local function pay(c)
+-- pay settles one charge in memory, and returns the code that it ends with. What keeps is charged as before.
+local function pay(c, keeps)
   local s, set, charged, actual, mark = states[args[c]], settings[args[c + 1]], args[c + 2], args[c + 3], args[c + 4]
   local a = s.algorithm
   if act ~= 2 then
+    if keeps and not a.renew then actual = charged end
     local result = a.settle(s, set, now, charged, actual, mark, id)
     if result == OUTSIDE then return 5 end
     return result and 1 or 7
@@ -54,13 +57,14 @@ local function settle()
   if deadline > 0 and now > deadline then return 2 end
   if marker.broken then return 3 end
   if now >= expires or act == 2 and marker.text then return 6 end
-  local code = (marker.text or act == 3 and not isLast()) and 0 or 1
+  local code = marker.text and 0 or 1
+  local keeps = act == 3 and not isLast()
   for c = first, last, 5 do
     local s, set = states[args[c]], settings[args[c + 1]]
     local ended = 1
     if s.broken then return 3 end
     if code == 1 then
-      ended = pay(c)
+      ended = pay(c, keeps)
     elseif s.algorithm.decide(s, set, now, 0) == OUTSIDE then
       ended = 5
     end
@@ -80,7 +84,9 @@ if code < 2 then
     n = n + 2
   end
   if code == 1 then
-    if act ~= 2 then marker.text, marker.ttl, marker.saved = '1', ceil((expires - now) / 1000), true end
+    if act ~= 2 then
+      marker.text, marker.ttl, marker.saved = '1', ceil(max(expires - now, life) / 1000), true
+    end
     for i = 1, #states do
       if states[i].saved then states[i].algorithm.save(states[i], now) end
     end

@@ -4,6 +4,7 @@
 local call, format, tonumber = redis.call, string.format, tonumber
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local MAX = 9007199254740992
+local OUTSIDE = -2 -- the wait of a charge when now is outside the calendar periods that came along
 
 -- try makes a call that reads the state. When the key holds something else, s.broken says so and the
 -- result is nil; any other error ends the script.

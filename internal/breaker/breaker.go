@@ -188,7 +188,7 @@ func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions 
 	err := s.Do(func() error { return s.shared.Decide(ctx, requests, decisions) })
 	if err == nil {
 		for i, d := range decisions {
-			if d.Err != nil && !errors.Is(d.Err, limit.ErrWrongType) {
+			if errors.Is(d.Err, limit.ErrUnavailable) { // any other error is the question's own
 				s.degrade(&requests[i], d, d.Err)
 			}
 		}

@@ -165,7 +165,7 @@ func TestForgedTickets(t *testing.T) {
 	changed[len(changed)-10] ^= 1
 	for name, forged := range map[string]string{
 		"any text": "hello", "cut": ticket[:len(ticket)-1], "longer": ticket + "A", "padded": ticket + "==",
-		"changed": base64.RawURLEncoding.EncodeToString(changed), "16 KB": strings.Repeat("A", 16<<10), "long": strings.Repeat("A", 60_000),
+		"changed": base64.RawURLEncoding.EncodeToString(changed), "48 KB": strings.Repeat("A", 48<<10), "long": strings.Repeat("A", 60_000),
 	} {
 		for _, path := range []string{"/v1/finish", "/v1/renew"} {
 			got := s.do(t, "POST", path, finishBody(forged, ""))
@@ -175,7 +175,7 @@ func TestForgedTickets(t *testing.T) {
 			}
 		}
 	}
-	for n, want := range map[int]error{16 << 10: nil, 16<<10 + 1: limit.ErrForged} { // without a look inside
+	for n, want := range map[int]error{48 << 10: nil, 48<<10 + 1: limit.ErrForged} { // without a look inside
 		if _, _, err := httpapi.ParseSettlement("/v1/renew", []byte(finishBody(strings.Repeat("A", n), ""))); err != want {
 			t.Errorf("%d bytes: got %v, want %v", n, err, want)
 		}

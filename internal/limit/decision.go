@@ -57,6 +57,7 @@ type Charge struct {
 	Limit    *Limit
 	Settings *Settings
 	Key      string // the state's key in every store
+	Override int    // which settings these are: 0 the limit's own, n those of its n-th override
 	Cost     int64  // 0 asks without charging; above the settings' capacity it can never pass, and no store is asked
 }
 
@@ -126,12 +127,13 @@ type Decision struct {
 	Verdicts   []Verdict     // in the policy's order
 	Lists      [][]Listed    // beside Verdicts, when the request asked for them
 
-	ID      string        // of the decision: the request's, or that of the earlier one that it repeats
-	At      int64         // when it was decided, in the store's time, µs since 1970
-	Age     time.Duration // how long ago that was when the store answered; 0 unless it repeats an earlier one
-	Expires int64         // until when it may be settled, in the same; of a request with an ID
-	Ticket  string        // sealed; empty: none
-	Err     error         // why there is no answer; see limiter.Decide. Nothing but Degraded and Tier is valid then
+	ID       string        // of the decision: the request's, or that of the earlier one that it repeats
+	At       int64         // when it was decided, in the store's time, µs since 1970
+	Repeated bool          // it is the answer to an earlier question with the same Grant
+	Age      time.Duration // how long ago it was decided; 0 unless Repeated
+	Expires  int64         // until when it may be settled, in the same; of a request with an ID
+	Ticket   string        // sealed; empty: none
+	Err      error         // why there is no answer; see limiter.Decide. Nothing but Degraded and Tier is valid then
 }
 
 // Reset empties the decision for the next use, keeping its memory.
@@ -151,48 +153,6 @@ func (d *Decision) Hold() time.Duration {
 	return longest
 }
 
-// Act is what a settlement does.
-type Act uint8
-
-// The acts. There is no zero act.
-const (
-	Finish   Act = iota + 1 // charge what is to be charged in the end, and free the slots; once
-	Renew                   // let the slots last longer
-	GiveBack                // undo the decision, if nothing was charged after it in its leaky buckets
-)
-
-// Settlement is what a store does with the charges of a ticket, in one atomic step.
-type Settlement struct {
-	Act      Act
-	Ticket   *Ticket
-	Actual   []int64 // beside Ticket.Charges: what each costs in the end; of Finish
-	Deadline time.Time
-}
-
-// Marker is the key that says that a ticket was finished or given back. The ticket has at least one charge.
-func (t *Ticket) Marker() string { return keyBeside(t.Charges[0].Key, "finish", t.ID) }
-
-// Payment returns what becomes of the ticket's charge i.
-func (s *Settlement) Payment(i int) Payment {
-	p := Payment{Charged: s.Ticket.Charges[i].Cost, Mark: s.Ticket.Marks[i], ID: s.Ticket.ID}
-	if s.Act == Finish {
-		p.Actual = s.Actual[i]
-	}
-	return p
-}
-
-// Settled is the answer to a settlement.
-type Settled struct {
-	Done     bool      // false: the ticket had been finished before, or could not be given back
-	At       int64     // the store's time, µs since 1970
-	Verdicts []Verdict // what is left of each limit, beside Ticket.Charges
-}
-
-// TooDeep returns the error of a settlement whose charge i would leave a debt that nobody could pay.
-func (s *Settlement) TooDeep(i int) error {
-	return invalid("cost."+s.Ticket.Charges[i].Limit.Unit, "leaves a debt on limit %q that takes more than 100 years to pay", s.Ticket.Charges[i].Limit.Name)
-}
-
 // Conclude sets Allowed, Never and RetryAfter from the verdicts.
 func (d *Decision) Conclude() {
 	d.Allowed, d.Never, d.RetryAfter = true, false, 0
@@ -206,9 +166,4 @@ func (d *Decision) Conclude() {
 	if d.Never {
 		d.RetryAfter = 0
 	}
-}
-
-// OtherCost returns the error of a question whose request_id was granted with another cost.
-func OtherCost() error {
-	return invalid("request_id", "was granted with another cost before; ask with that cost again, or give another request_id")
 }

@@ -100,6 +100,11 @@ func (l *Limit) stateKey(attributes Attributes, hashed map[string]bool, secret S
 	return string(append(appendValues(key, l.Key, attributes, hashed, secret), '}'))
 }
 
+// owns reports whether the key is that of a state of the limit, as it counts now.
+func (l *Limit) owns(key string) bool {
+	return strings.HasPrefix(key, l.keyHead) && strings.Contains(key, l.keyTag)
+}
+
 // appendValues writes the named values, joined by colons, or their hash when they are long.
 func appendValues(dst []byte, names []string, attributes Attributes, hashed map[string]bool, secret Secret) []byte {
 	start := len(dst)

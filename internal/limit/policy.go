@@ -75,14 +75,52 @@ func NewRules(keyPrefix string, hashed []string, limits []*Limit, policies []*Po
 	return r, nil
 }
 
-// Zone returns the time zone of the given name: that of a limit, if one has it.
-func (r *Rules) Zone(name string) (*time.Location, error) {
+// Zone returns the time zone of the given name that a limit has; nil when none has it.
+func (r *Rules) Zone(name string) *time.Location {
 	for _, l := range r.Limits {
 		if zone := l.Settings.Window.Zone; zone != nil && zone.String() == name {
-			return zone, nil
+			return zone
 		}
 	}
-	return time.LoadLocation(name)
+	return nil
+}
+
+// KeepZones gives the limits the time zones of the same names that former has, before the rules are in
+// force: settings are equal only with the very same zone.
+func (r *Rules) KeepZones(former *Rules) {
+	keep := func(s *Settings) {
+		if s.Window.Zone == nil {
+			return
+		}
+		if zone := former.Zone(s.Window.Zone.String()); zone != nil {
+			s.Window.Zone = zone
+		}
+	}
+	for _, l := range r.Limits {
+		keep(&l.Settings)
+		for i := range l.Overrides {
+			keep(&l.Overrides[i].Settings)
+		}
+	}
+}
+
+// Current gives the charges of a ticket the settings that are in force for their states now. What no
+// longer belongs to a limit keeps those of the ticket.
+func (r *Rules) Current(t *Ticket) {
+	for i := range t.Charges {
+		c := &t.Charges[i]
+		single := r.byLimit[c.Limit.Name]
+		if single == nil {
+			continue
+		}
+		l := single.Limits[0]
+		if !l.owns(c.Key) || c.Override > len(l.Overrides) {
+			continue
+		}
+		if settings, exempt := l.settingsOf(c.Override); !exempt {
+			c.Settings = settings
+		}
+	}
 }
 
 // All returns every policy that a question can be asked of: the named ones, and a policy of one
@@ -155,25 +193,39 @@ func (p *Policy) Resolve(q *Query, secret Secret, charges []Charge) ([]Charge, e
 		if !matchesAll(l.When, q.Attributes) {
 			continue
 		}
-		settings := &l.Settings
-		exempt := false
-		for i := range l.Overrides {
-			if o := &l.Overrides[i]; matchesAll(o.When, q.Attributes) {
-				settings, exempt = &o.Settings, o.Exempt
-				break
-			}
-		}
+		override := l.overrideFor(q.Attributes)
+		settings, exempt := l.settingsOf(override)
 		if exempt {
 			continue
 		}
 		charges = append(charges, Charge{
 			Limit:    l,
 			Settings: settings,
+			Override: override,
 			Key:      l.stateKey(q.Attributes, p.hashed, secret),
 			Cost:     settings.costOf(p.costOf(l, q)),
 		})
 	}
 	return charges, nil
+}
+
+// overrideFor returns which override the attributes match first, counted from 1; 0 is none.
+func (l *Limit) overrideFor(attributes Attributes) int {
+	for i := range l.Overrides {
+		if matchesAll(l.Overrides[i].When, attributes) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// settingsOf returns the settings of an override, as overrideFor counts them.
+func (l *Limit) settingsOf(override int) (settings *Settings, exempt bool) {
+	if override == 0 {
+		return &l.Settings, false
+	}
+	o := &l.Overrides[override-1]
+	return &o.Settings, o.Exempt
 }
 
 func (p *Policy) check(q *Query) error {

@@ -22,8 +22,7 @@ var ErrForged = errors.New("limit: this is no ticket of ours")
 // charges name limits of their own, which hold no more than settling needs.
 type Ticket struct {
 	ID      string // of the decision
-	At      int64  // when it was decided, in the store's time, µs since 1970
-	Expires int64  // until when it may be settled, in the same
+	Expires int64  // until when it may be settled, in the store's time, µs since 1970
 	Home    uint64 // the process whose own memory was charged; 0: the shared store
 	Policy  string // empty for a limit that was asked by its own name
 	Charges []Charge

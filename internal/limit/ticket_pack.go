@@ -9,14 +9,14 @@ import (
 // pack writes what is sealed of the ticket.
 func (t *Ticket) pack() []byte {
 	var b []byte
-	b = appendInts(b, t.At, t.Expires, int64(len(t.Charges)))
+	b = appendInts(b, t.Expires, int64(len(t.Charges)))
 	b = appendText(b, t.Policy)
 	for i := range t.Charges {
 		c := &t.Charges[i]
 		b = appendText(b, c.Limit.Name)
 		b = appendText(b, c.Limit.Unit)
 		b = appendText(b, c.Key)
-		b = appendInts(b, c.Cost, t.Marks[i], int64(c.Limit.State), flagOf(c.Limit.Shadow))
+		b = appendInts(b, int64(c.Override), c.Cost, t.Marks[i], int64(c.Limit.State), flagOf(c.Limit.Shadow))
 		b = c.Settings.pack(b)
 	}
 	return b
@@ -62,12 +62,12 @@ func appendText(b []byte, text string) []byte {
 // unpack reads what pack wrote. It is ErrForged when plain is something else.
 func (t *Ticket) unpack(plain []byte, zone func(string) (*time.Location, error)) error {
 	r := packed{rest: plain}
-	t.At, t.Expires = r.int(), r.int()
+	t.Expires = r.int()
 	charges := r.int()
 	t.Policy = r.text()
 	for ; charges > 0 && !r.broken; charges-- {
 		l := &Limit{Name: r.text(), Unit: r.text()}
-		c := Charge{Limit: l, Settings: new(Settings), Key: r.text(), Cost: r.int()}
+		c := Charge{Limit: l, Settings: new(Settings), Key: r.text(), Override: int(r.int()), Cost: r.int()}
 		t.Marks = append(t.Marks, r.int())
 		l.State, l.Shadow = StateForm(r.int()), r.int() != 0
 		r.settings(c.Settings, zone)

@@ -65,7 +65,7 @@ func everySettings(t testing.TB, zone func(string) (*time.Location, error)) []li
 
 // ticketWith returns a ticket with one charge for each of the settings.
 func ticketWith(settings []limit.Settings) *limit.Ticket {
-	t := &limit.Ticket{ID: "K4VQX6YB2ZJ5N7T3PDAWSRCMEH", At: vectorStart, Expires: vectorStart + 3_600_000_000, Policy: "chat"}
+	t := &limit.Ticket{ID: "K4VQX6YB2ZJ5N7T3PDAWSRCMEH", Expires: vectorStart + 3_600_000_000, Policy: "chat"}
 	for i := range settings {
 		l := &limit.Limit{Name: "per-tenant", Unit: "tokens", Shadow: i%2 == 1, Settings: settings[i]}
 		if i%3 == 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// ask puts every open question to the store in one call at asked, tells the local tier the answers,
-// and seals the tickets.
+// ask puts every open question to the store in one call at asked, and tells the local tier the
+// answers.
 func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 	for i := range s.questions {
 		q := &s.questions[i]
@@ -36,7 +36,7 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 		return
 	}
 	for i, d := range s.asked {
-		if d.Err != nil || d.Degraded || l.tier == nil || d.Age > 0 {
+		if d.Err != nil || d.Degraded || l.tier == nil || d.Repeated {
 			continue
 		}
 		for j := range d.Verdicts {

@@ -63,7 +63,7 @@ func (s *fakeStore) Settle(_ context.Context, settlement *limit.Settlement) (lim
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settled = append(s.settled, settlement)
-	return limit.Settled{Done: true, At: settlement.Ticket.At}, s.err
+	return limit.Settled{Done: true, At: time.Now().UnixMicro()}, s.err
 }
 
 func (s *fakeStore) Forget(ctx context.Context, c limit.Charge) error {

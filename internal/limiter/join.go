@@ -51,7 +51,7 @@ func (l *Limiter) tryJoin(now time.Time, q *question, most time.Duration) (under
 		return nil, 0
 	}
 	for i := range q.charges {
-		if c := &q.charges[i]; mirrored(c) {
+		if c := &q.charges[i]; deniable(c) {
 			if underWay, patience = l.tier.Join(now, c, most); underWay != nil {
 				l.leave(q)
 				return underWay, patience
@@ -65,15 +65,15 @@ func (l *Limiter) tryJoin(now time.Time, q *question, most time.Duration) (under
 // leave undoes what tryJoin did.
 func (l *Limiter) leave(q *question) {
 	for i := range q.charges[:q.joined] {
-		if c := &q.charges[i]; mirrored(c) {
+		if c := &q.charges[i]; deniable(c) {
 			l.tier.Leave(c)
 		}
 	}
 	q.joined = 0
 }
 
-// mirrored reports whether the local tier may deny the charge: not a shadow's, nor a peek, nor a slot,
+// deniable reports whether the local tier may deny the charge: not a shadow's, nor a peek, nor a slot,
 // which may be freed at any time.
-func mirrored(c *limit.Charge) bool {
+func deniable(c *limit.Charge) bool {
 	return !c.Limit.Shadow && c.Cost > 0 && c.Settings.Algorithm != limit.ConcurrencyAlgorithm
 }

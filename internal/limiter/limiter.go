@@ -51,7 +51,7 @@ type Tier interface {
 	EndCredit(asOf time.Time, key string)
 }
 
-// Config holds what a Limiter is made of. Every field but Tier is required.
+// Config holds what a Limiter is made of. Every field but Tier and Former is required.
 type Config struct {
 	Store    Store
 	Tier     Tier                // nil: every question goes to the store
@@ -119,8 +119,11 @@ func New(cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// SetRules puts rules in force for every question that arrives from now on.
+// SetRules takes the rules over and puts them in force for every question that arrives from now on.
 func (l *Limiter) SetRules(rules *limit.Rules) {
+	if former := l.rules.Load(); former != nil {
+		rules.KeepZones(former.Rules)
+	}
 	l.rules.Store(&ruleSet{Rules: rules, counters: l.metrics.countersFor(rules)})
 }
 
@@ -150,10 +153,10 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 	for i := range s.questions {
 		s.questions[i].early()
 	}
+	elapsed := time.Since(arrival)
 	if len(queries) == 1 {
 		l.hold(ctx, s)
 	}
-	elapsed := time.Since(arrival)
 	for i := range s.questions {
 		l.conclude(&s.questions[i], arrival)
 		rules.counters.observe(s.questions[i].policy, s.questions[i].decision, elapsed)
@@ -213,7 +216,7 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	}
 	for i := range q.charges {
 		c := &q.charges[i]
-		if !mirrored(c) {
+		if !deniable(c) {
 			continue
 		}
 		if v, denied := l.tier.Deny(now, c); denied {

@@ -23,6 +23,7 @@ func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time
 	if query.RequestID != "" && len(q.charges) > 0 {
 		q.asks.Grant, q.asks.GrantTTL = q.policy.GrantKey(query, q.charges), rules.RequestIDTTL+query.MaxWait
 	}
+	q.asks.Life += query.MaxWait
 	if q.ticket || q.asks.Grant != "" || q.asks.MaxWait > 0 {
 		q.asks.ID = rand.Text()
 	}
@@ -36,10 +37,9 @@ func ttlOf(slot *limit.Charge) time.Duration {
 // charges that it was asked about. A question that no limit applies to has charged nothing.
 func (l *Limiter) ticketOf(q *question, verdicts []limit.Verdict, arrival time.Time) *limit.Ticket {
 	d := q.decision
-	t := &limit.Ticket{ID: d.ID, At: d.At, Expires: d.Expires, Policy: q.policy.Name}
+	t := &limit.Ticket{ID: d.ID, Expires: d.Expires, Policy: q.policy.Name}
 	if d.ID == "" {
-		t.ID, t.At = q.asks.ID, arrival.UnixMicro()
-		t.Expires = t.At + q.asks.Life.Microseconds()
+		t.ID, t.Expires = q.asks.ID, arrival.Add(q.asks.Life).UnixMicro()
 	}
 	for i := range verdicts {
 		if v := &verdicts[i]; v.Allowed && v.Known {
@@ -88,10 +88,8 @@ func (l *Limiter) hold(ctx context.Context, s *scratch) {
 	}
 	if q.asks.Grant == "" {
 		settlement := &limit.Settlement{Act: limit.GiveBack, Ticket: l.ticketOf(q, d.Verdicts, time.Now())}
-		if _, err := l.settle(context.WithoutCancel(ctx), time.Now(), settlement); err != nil {
-			d.Err = err
-			return
-		}
+		// Nobody is told when it fails: the caller is gone, and the store counts its errors.
+		_, _ = l.settle(context.WithoutCancel(ctx), time.Now(), settlement)
 	}
 	d.Err = &limit.StoreError{Failure: limit.FailureCanceled, Err: ctx.Err()}
 }
@@ -131,28 +129,47 @@ func (l *Limiter) Renew(ctx context.Context, arrival time.Time, ticket string) (
 	if err != nil {
 		return "", err
 	}
+	t.Expires = max(t.Expires, answer.At+l.life(t.Charges).Microseconds())
+	return t.Seal(l.secret()), nil
+}
+
+// life returns how long a ticket of these charges may be settled: as long as its slots may be held.
+func (l *Limiter) life(charges []limit.Charge) time.Duration {
 	life := l.Rules().TicketTTL
-	for i := range t.Charges {
-		if c := &t.Charges[i]; c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0 {
+	for i := range charges {
+		if c := &charges[i]; c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0 {
 			life = max(life, ttlOf(c))
 		}
 	}
-	t.Expires = max(t.Expires, answer.At+life.Microseconds())
-	return t.Seal(l.secret()), nil
+	return life
 }
 
 // open opens a ticket of this process or of the shared store.
 func (l *Limiter) open(text string) (*limit.Ticket, error) {
-	return limit.OpenTicket(text, []limit.Secret{l.secret(), l.former()}, l.home, l.Rules().Zone)
+	rules := l.Rules()
+	t, err := limit.OpenTicket(text, []limit.Secret{l.secret(), l.former()}, l.home, func(name string) (*time.Location, error) {
+		if zone := rules.Zone(name); zone != nil {
+			return zone, nil
+		}
+		return time.LoadLocation(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	rules.Current(t)
+	return t, nil
 }
 
 // settle asks the store. Nothing is denied from what is known here while tokens are on their way back.
 func (l *Limiter) settle(ctx context.Context, arrival time.Time, s *limit.Settlement) (limit.Settled, error) {
 	charges := s.Ticket.Charges
-	if len(charges) == 0 {
-		return limit.Settled{Done: true}, nil
+	if len(charges) == 0 { // no limit applied: there is nothing to settle, and no store to ask
+		if arrival.UnixMicro() >= s.Ticket.Expires {
+			return limit.Settled{}, limit.ErrExpired
+		}
+		return limit.Settled{Done: s.Act != limit.Renew, At: arrival.UnixMicro()}, nil
 	}
-	s.Deadline = arrival.Add(l.timeout)
+	s.Deadline, s.Life = arrival.Add(l.timeout), l.life(charges)
 	shared := l.tier != nil && s.Ticket.Home == 0
 	if shared {
 		for i := range charges {

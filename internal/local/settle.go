@@ -31,6 +31,7 @@ func (m *Memory) repeat(now int64, r *limit.Request, d *limit.Decision) bool {
 	for i := range d.Verdicts {
 		d.Verdicts[i].Limit, d.Verdicts[i].Settings = r.Charges[i].Limit, r.Charges[i].Settings
 	}
+	d.Repeated = true
 	d.Age = time.Duration(max(0, now-d.At)) * time.Microsecond
 	return true
 }
@@ -86,10 +87,11 @@ func (m *Memory) settle(now int64, s *limit.Settlement) (limit.Settled, error) {
 	if now >= t.Expires || s.Act == limit.Renew && done {
 		return limit.Settled{}, limit.ErrExpired
 	}
-	answer := limit.Settled{Done: !done && m.isLast(now, s), At: now}
+	answer := limit.Settled{Done: !done, At: now}
 	steps := make([]step, len(t.Charges))
+	last := m.isLast(now, s)
 	for i := range steps {
-		if err := m.pay(now, s, i, &steps[i], answer.Done); err != nil {
+		if err := m.pay(now, s, i, &steps[i], !done, last); err != nil {
 			return limit.Settled{}, err
 		}
 	}
@@ -102,13 +104,13 @@ func (m *Memory) settle(now int64, s *limit.Settlement) (limit.Settled, error) {
 		answer.Verdicts = append(answer.Verdicts, limit.NewVerdict(c, 0, 0, left, reset))
 	}
 	if answer.Done && s.Act != limit.Renew {
-		m.note(now, t.Marker(), nil, t.Expires)
+		m.note(now, t.Marker(), nil, s.MarkedUntil(now))
 	}
 	return answer, nil
 }
 
-// pay settles charge i in step, which it does not store.
-func (m *Memory) pay(now int64, s *limit.Settlement, i int, to *step, do bool) error {
+// pay settles charge i in step, which it does not store. What is not last keeps all but its slots.
+func (m *Memory) pay(now int64, s *limit.Settlement, i int, to *step, do, last bool) error {
 	c := &s.Ticket.Charges[i]
 	if stored, ok := m.states.Get(c.Key); ok {
 		to.stored, to.next = stored, stored.state
@@ -127,6 +129,9 @@ func (m *Memory) pay(now int64, s *limit.Settlement, i int, to *step, do bool) e
 		}
 	default:
 		p := s.Payment(i)
+		if !last && c.Settings.Algorithm != limit.ConcurrencyAlgorithm {
+			p.Actual = p.Charged
+		}
 		to.moved, ok = c.Settings.Settle(&to.next, now, &p)
 	}
 	if !ok {
@@ -135,8 +140,8 @@ func (m *Memory) pay(now int64, s *limit.Settlement, i int, to *step, do bool) e
 	return nil
 }
 
-// isLast reports whether the settlement may be made: a decision is given back only while nothing was
-// charged after it in its leaky buckets, since else two would be let through at one time.
+// isLast reports whether nothing was charged after a decision in its leaky buckets: else two would be let
+// through at one time once it is given back.
 func (m *Memory) isLast(now int64, s *limit.Settlement) bool {
 	if s.Act != limit.GiveBack {
 		return true

@@ -40,7 +40,7 @@ func take(m *local.Memory, now int64, id string, charges ...limit.Charge) *limit
 	if !d.Allowed {
 		return nil
 	}
-	t := &limit.Ticket{ID: d.ID, At: d.At, Expires: d.Expires, Charges: charges}
+	t := &limit.Ticket{ID: d.ID, Expires: d.Expires, Charges: charges}
 	for _, v := range d.Verdicts {
 		t.Marks = append(t.Marks, v.Mark)
 	}
@@ -149,7 +149,7 @@ func TestMemoryFinishesOnce(t *testing.T) {
 	if err := m.Decide(t.Context(), []limit.Request{r}, []*limit.Decision{&d}); err != nil {
 		t.Fatal(err)
 	}
-	ticket := &limit.Ticket{ID: d.ID, At: d.At, Expires: d.Expires, Charges: r.Charges, Marks: []int64{d.Verdicts[0].Mark}}
+	ticket := &limit.Ticket{ID: d.ID, Expires: d.Expires, Charges: r.Charges, Marks: []int64{d.Verdicts[0].Mark}}
 	var done atomic.Int64
 	var group sync.WaitGroup
 	for range 50 {
@@ -216,8 +216,8 @@ func TestMemoryRemembersGrants(t *testing.T) {
 	}
 }
 
-// TestMemoryGivesBackTheLast: a wait that is given up gives back all that was charged, unless something was
-// charged to its leaky bucket since.
+// TestMemoryGivesBackTheLast: a wait that is given up gives back all that was charged, but only its slots if
+// something was charged to its leaky bucket since.
 func TestMemoryGivesBackTheLast(t *testing.T) {
 	m := newMemory(t, 0)
 	l, calls := hourly(t, "l", 1), slotsOf(t, "calls", 9, time.Hour)
@@ -228,7 +228,7 @@ func TestMemoryGivesBackTheLast(t *testing.T) {
 		if !d.Allowed {
 			t.Fatalf("%s: %+v", id, d)
 		}
-		return &limit.Ticket{ID: id, At: d.At, Expires: d.Expires, Charges: r.Charges, Marks: []int64{d.Verdicts[0].Mark, d.Verdicts[1].Mark}}
+		return &limit.Ticket{ID: id, Expires: d.Expires, Charges: r.Charges, Marks: []int64{d.Verdicts[0].Mark, d.Verdicts[1].Mark}}
 	}
 	a, b, c := wait("a"), wait("b"), wait("c")
 	for _, tt := range []struct {
@@ -237,8 +237,8 @@ func TestMemoryGivesBackTheLast(t *testing.T) {
 		done   bool
 		left   []int64
 	}{
-		{"the second of three", b, false, []int64{-2, 6}}, {"the third", c, true, []int64{-1, 7}},
-		{"the third again", c, false, []int64{-1, 7}}, {"the second, now the last", b, true, []int64{0, 8}}, {"the first", a, true, []int64{1, 9}},
+		{"the second of three", b, true, []int64{-2, 7}}, {"the third", c, true, []int64{-1, 8}},
+		{"the third again", c, false, []int64{-1, 8}}, {"the second again", b, false, []int64{-1, 8}}, {"the first, not the last", a, true, []int64{-1, 9}},
 	} {
 		if got := settleAt(m, start+1000, limit.GiveBack, tt.ticket); !got.is(tt.done, tt.left...) {
 			t.Errorf("%s: %+v, want %t, %v left", tt.name, got, tt.done, tt.left)

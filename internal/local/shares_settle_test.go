@@ -15,7 +15,7 @@ import (
 func (c *cutOff) ticket(d limit.Decision, cost int64) *limit.Ticket {
 	c.t.Helper()
 	secret := limit.NewSecret()
-	given := limit.Ticket{ID: d.ID, At: d.At, Expires: d.Expires, Home: 7, Charges: []limit.Charge{*c.charge(cost)}, Marks: []int64{d.Verdicts[0].Mark}}
+	given := limit.Ticket{ID: d.ID, Expires: d.Expires, Home: 7, Charges: []limit.Charge{*c.charge(cost)}, Marks: []int64{d.Verdicts[0].Mark}}
 	opened, err := limit.OpenTicket(given.Seal(secret), []limit.Secret{secret}, 7, time.LoadLocation)
 	if err != nil {
 		c.t.Fatal(err)

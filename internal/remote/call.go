@@ -97,6 +97,7 @@ func (c *call) packSettlement(now int64, s *limit.Settlement, clock func(time.Ti
 	c.put(clock(s.Deadline))
 	c.put(int64(s.Act))
 	c.put(s.Ticket.Expires)
+	c.put(s.Life.Microseconds())
 	c.put(c.place(s.Ticket.Marker(), noteKind))
 	c.text(s.Ticket.ID)
 	c.put(int64(len(s.Ticket.Charges)))

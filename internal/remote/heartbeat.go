@@ -173,7 +173,7 @@ func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Dura
 			return err
 		}
 		for i, n := range counts {
-			kept := s.settle(chunk[i], int(n), steady)
+			kept := s.keep(chunk[i], int(n), steady)
 			nodes[chunk[i].ID()] = kept
 			most = max(most, kept)
 		}
@@ -185,8 +185,8 @@ func (s *Store) count(ctx context.Context, limits []*limit.Limit, life time.Dura
 	return nil
 }
 
-// settle returns how many nodes to keep for a limit of which n were counted.
-func (s *Store) settle(l *limit.Limit, n int, steady bool) int {
+// keep returns how many nodes to keep for a limit of which n were counted.
+func (s *Store) keep(l *limit.Limit, n int, steady bool) int {
 	before := s.Nodes(l)
 	if n >= before {
 		delete(s.health.lower, l.ID())

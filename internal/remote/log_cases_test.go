@@ -241,19 +241,20 @@ func TestForeignLogsAreLeftAlone(t *testing.T) {
 	later := strconv.FormatInt(w.now+1000, 10)
 	const good, leaky = "0000000000000001 1", "0000000000000001 1 1000 0 1"
 	tests := map[string][]string{
-		"a String":                    {"SET", "", "x"},
-		"a Hash":                      {"HSET", "", "tokens", "1"},
-		"another member":              {"ZADD", "", at, "x"},
-		"a sum of 15 digits":          {"ZADD", "", at, good[1:]},
-		"a sum above 2^53":            {"ZADD", "", at, "9007199254740994 1 1000 0 1"},
-		"a cost above the sum":        {"ZADD", "", at, "0000000000000001 2 1000 0 1"},
-		"an infinite score":           {"ZADD", "", "+inf", leaky},
-		"a fraction as score":         {"ZADD", "", at + ".5", leaky},
-		"a score below 0":             {"ZADD", "", "-5", leaky},
-		"the first that counts":       {"ZADD", "", later, "x", later + "0", leaky},
-		"bucket: charged before 1970": {"ZADD", "", at, "0000000000000001 1 " + at + "0 0 1"},
-		"bucket: no such fraction":    {"ZADD", "", at, "0000000000000001 1 1000 3 3"},
-		"one ahead when moving back":  {"ZADD", "", later + "0", leaky, later + "00", "0000000000000003 1 1000 0 1", later + "01", "0000000000000002 x"},
+		"a String":                     {"SET", "", "x"},
+		"a Hash":                       {"HSET", "", "tokens", "1"},
+		"another member":               {"ZADD", "", at, "x"},
+		"a sum of 15 digits":           {"ZADD", "", at, good[1:]},
+		"a sum above 2^53":             {"ZADD", "", at, "9007199254740994 1 1000 0 1"},
+		"a cost above the sum":         {"ZADD", "", at, "0000000000000001 2 1000 0 1"},
+		"an infinite score":            {"ZADD", "", "+inf", leaky},
+		"a fraction as score":          {"ZADD", "", at + ".5", leaky},
+		"a score below 0":              {"ZADD", "", "-5", leaky},
+		"the first that counts":        {"ZADD", "", later, "x", later + "0", leaky},
+		"bucket: charged before 1970":  {"ZADD", "", at, "0000000000000001 1 " + at + "0 0 1"},
+		"bucket: charged when drained": {"ZADD", "", later, "0000000000000001 1 0 0 1"},
+		"bucket: no such fraction":     {"ZADD", "", at, "0000000000000001 1 1000 3 3"},
+		"one ahead when moving back":   {"ZADD", "", later + "0", leaky, later + "00", "0000000000000003 1 1000 0 1", later + "01", "0000000000000002 x"},
 	}
 	for name, command := range tests {
 		for _, l := range twoLogs(t, 10, 10_000_000) {

@@ -273,7 +273,7 @@ func (w *logWorld) decideBoth(requests []limit.Request) []*limit.Decision {
 				i, len(requests), w.now, r.Charges, got[i].Verdicts, want[i].Verdicts, got[i].Lists, want[i].Lists)
 		}
 		got[i].Conclude()
-		ticket := &limit.Ticket{ID: r.ID, At: w.now, Expires: w.now + r.Life.Microseconds()}
+		ticket := &limit.Ticket{ID: r.ID, Expires: w.now + r.Life.Microseconds()}
 		for j, v := range got[i].Verdicts {
 			resets[r.Charges[j].Key] = v.ResetAfter
 			if v.RetryAfter > 0 {

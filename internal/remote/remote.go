@@ -111,14 +111,14 @@ func (s *Store) decide(ctx context.Context, requests []limit.Request, decisions 
 	ctx, cancel := context.WithDeadline(ctx, s.latest(requests))
 	defer cancel()
 	for {
-		alone, err := s.call(ctx, requests, decisions)
-		if err != nil || len(alone.expired)+len(alone.outside) == 0 {
+		untouched, err := s.call(ctx, requests, decisions)
+		if err != nil || len(untouched.expired)+len(untouched.outside) == 0 {
 			return err
 		}
-		s.metrics.expired.Add(float64(len(alone.expired)))
+		s.metrics.expired.Add(float64(len(untouched.expired)))
 		var again []limit.Request
 		var answers []*limit.Decision
-		for _, i := range append(alone.expired, alone.outside...) {
+		for _, i := range append(untouched.expired, untouched.outside...) {
 			if d := requests[i].Deadline; d.IsZero() || time.Now().Before(d) {
 				again, answers = append(again, requests[i]), append(answers, decisions[i])
 			} else {
@@ -146,21 +146,21 @@ func (s *Store) latest(requests []limit.Request) time.Time {
 }
 
 // call makes one call of the script that decides.
-func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) (left, error) {
+func (s *Store) call(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) (alone, error) {
 	text, charging, err := s.exchange(ctx, &s.decider, len(requests), func(c *call) { c.pack(0, requests, s.clock.at) })
 	if err != nil {
-		return left{}, err
+		return alone{}, err
 	}
-	alone, err := unpack(text, requests, decisions)
+	untouched, err := unpack(text, requests, decisions)
 	if err != nil {
-		return left{}, s.failed(err, charging)
+		return alone{}, s.failed(err, charging)
 	}
 	for _, d := range decisions {
 		if errors.Is(d.Err, limit.ErrWrongType) {
 			s.metrics.errors.WithLabelValues(string(limit.FailureWrongType)).Inc()
 		}
 	}
-	return alone, nil
+	return untouched, nil
 }
 
 // Settle does what the settlement says with the charges of its ticket, in one atomic step. Doing it

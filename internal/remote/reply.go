@@ -56,35 +56,36 @@ func (r *reply) failed() error {
 	return nil
 }
 
-// left lists the requests of a call that the script left alone, by their place: nothing was charged
+// alone lists the requests of a call that the script left alone, by their place: nothing was charged
 // for them, and they get no Tier.
-type left struct {
+type alone struct {
 	expired []int // past their deadline
 	outside []int // now is outside the calendar periods that came along
 }
 
 // unpack reads the answers to requests into decisions, which get a Tier. After an error no decision
 // has one.
-func unpack(text string, requests []limit.Request, decisions []*limit.Decision) (left, error) {
-	var alone left
+func unpack(text string, requests []limit.Request, decisions []*limit.Decision) (alone, error) {
+	var untouched alone
 	r := readReply(text)
 	for i := range requests {
 		d := decisions[i]
 		d.Verdicts = d.Verdicts[:0]
 		switch code := r.next(); code {
 		case codeExpired:
-			alone.expired = append(alone.expired, i)
+			untouched.expired = append(untouched.expired, i)
 		case codeOutside:
-			alone.outside = append(alone.outside, i)
+			untouched.outside = append(untouched.outside, i)
 		case codeWrongType:
 			d.Tier, d.Err = limit.TierRedis, wrongType(requests[i].Charges)
 		case codeRepeated:
 			granted := readReply(r.text())
 			d.Tier, d.At = limit.TierRedis, granted.now
 			d.Age = time.Duration(max(0, r.now-granted.now)) * time.Microsecond
+			d.Repeated = true
 			granted.repeated(&requests[i], d)
-			if r.err == nil {
-				r.err = granted.err
+			if granted.err != nil { // what lies under its key is none
+				*d = limit.Decision{Tier: limit.TierRedis, Err: wrongType(requests[i].Charges), Verdicts: d.Verdicts[:0]}
 			}
 		case codeAllowed, codeDenied:
 			d.Tier, d.At = limit.TierRedis, r.now
@@ -98,9 +99,9 @@ func unpack(text string, requests []limit.Request, decisions []*limit.Decision) 
 		for _, d := range decisions {
 			d.Reset()
 		}
-		return left{}, err
+		return alone{}, err
 	}
-	return alone, nil
+	return untouched, nil
 }
 
 // verdicts reads what the script says of each charge.

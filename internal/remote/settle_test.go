@@ -41,7 +41,7 @@ func (b *bench) take(charges ...limit.Charge) *limit.Ticket {
 	if !d.Allowed {
 		b.t.Fatalf("it was denied: %+v", d)
 	}
-	t := &limit.Ticket{ID: d.ID, At: d.At, Expires: d.Expires, Charges: charges}
+	t := &limit.Ticket{ID: d.ID, Expires: d.Expires, Charges: charges}
 	for _, v := range d.Verdicts {
 		t.Marks = append(t.Marks, v.Mark)
 	}
@@ -156,7 +156,7 @@ func TestSettlingLeavesForeignKeysAlone(t *testing.T) {
 			if command := strings.Join(tt.write, " "); !strings.Contains(command, "@") {
 				server.Do(t, "DEL", slots.Key)
 			}
-			soon := fmt.Sprint(ticket.At + 1_800_000_000) // the slot is held for longer
+			soon := fmt.Sprint(ticket.Expires - 1_800_000_000) // the slot is held for longer
 			for i := range tt.write {
 				tt.write[i] = strings.NewReplacer("%", slots.Key, "@", soon).Replace(tt.write[i])
 			}
@@ -219,7 +219,7 @@ func TestExpiredTickets(t *testing.T) {
 	b := newBench(t, remote.Config{Addr: server.Addr()})
 	l := hourly("expired", 100, limit.HashState)
 	ticket := b.take(charge(l, "a", 10))
-	ticket.Expires = ticket.At
+	ticket.Expires -= time.Hour.Microseconds()
 	for _, act := range []limit.Act{limit.Finish, limit.Renew, limit.GiveBack} {
 		if _, err := b.settle(act, ticket, 5*time.Second, 3); !errors.Is(err, limit.ErrExpired) {
 			t.Errorf("act %d: error %v, want ErrExpired", act, err)

@@ -15,7 +15,7 @@ func ticketOf(r *limit.Request, d *limit.Decision) *limit.Ticket {
 	if d.Err != nil || !d.Allowed || d.ID == "" {
 		return nil
 	}
-	t := &limit.Ticket{ID: d.ID, At: d.At, Expires: d.Expires}
+	t := &limit.Ticket{ID: d.ID, Expires: d.Expires}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Allowed && v.Known {
 			t.Charges = append(t.Charges, r.Charges[i])

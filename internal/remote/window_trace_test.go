@@ -267,7 +267,7 @@ func (w *windowWorld) keep(r *limit.Request, d *limit.Decision) {
 	if r.ID == "" {
 		return
 	}
-	t := &limit.Ticket{ID: r.ID, At: d.At, Expires: d.Expires}
+	t := &limit.Ticket{ID: r.ID, Expires: d.Expires}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Allowed {
 			t.Charges, t.Marks = append(t.Charges, r.Charges[i]), append(t.Marks, v.Mark)
