@@ -152,10 +152,8 @@ return setmetatable({
   -- save writes what has changed, to live until the last slot has expired. A new slot comes first: a Redis
   -- that is out of memory refuses only a script's first write.
   save = function(s, now)
-    if s.live == 0 then
-      if s.stored then call('UNLINK', s.key) end
-      return
-    end
+    if s.stored and (s.stored == 0 or s.live == 0) then call('UNLINK', s.key) end -- which frees memory
+    if s.live == 0 then return end
     if #s.added > 0 then call('ZADD', s.key, unpack(s.added)) end
     for i = 1, s.late and #s.late or 0 do call('ZADD', s.key, s.cap, s.late[i]) end
     if s.freed then call('ZREM', s.key, s.freed) end

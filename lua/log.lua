@@ -5,7 +5,8 @@
 -- their charges; then the entry's own cost, and what the algorithm's text adds. Of entries that cost nothing
 -- and so share their sum with the one before, the sum is followed by ~ and their number, as 16 digits.
 --
--- An entry is {at, sum, zeros, cost, id, …}. s.newest: the last one. s.sum: its sum. s.base: how many stored
+-- An entry is {at, sum, zeros, cost, id, …}; text is the end of its member, from the cost on, nil where that
+-- is to be written anew. s.newest: the last one. s.sum: its sum. s.base: how many stored
 -- entries, the first ones, no longer count; nil until that is known. s.first: the first that counts. s.before: the sum before that.
 -- s.tail: the last entries, where they differ from what is stored: they take the place of the s.cut last
 -- stored ones when s is saved. s.drop: how many of the first are then removed. s.til: when s expires.
@@ -14,10 +15,10 @@ local DROPPED, AT_ONCE = 1000, 1000
 
 -- entry reads a member. What is none breaks s.
 local function entry(s, member, score)
-  local sum, zeros, cost, rest = string.match(member, '^(%d+)~?(%d*) (%d+) ?(.*)$')
+  local sum, zeros, text, cost, rest = string.match(member, '^(%d+)~?(%d*)( (%d+) ?(.*))$')
   local at = tonumber(score)
   if sum and at and at % 1 == 0 and at >= 0 and at <= MAX then
-    local e = {at = at, sum = tonumber(sum), zeros = tonumber(zeros) or 0, cost = tonumber(cost)}
+    local e = {at = at, sum = tonumber(sum), zeros = tonumber(zeros) or 0, cost = tonumber(cost), text = text}
     if #sum == 16 and e.sum <= MAX and e.cost <= e.sum and s.algorithm.parse(e, rest) then return e end
   end
   s.broken = true
@@ -25,10 +26,13 @@ local function entry(s, member, score)
 end
 
 local function member(s, e)
-  local rest = s.algorithm.text(e)
-  if rest ~= '' then rest = ' ' .. rest end
-  if e.zeros == 0 then return string.format('%016.0f %.0f', e.sum, e.cost) .. rest end
-  return string.format('%016.0f~%016.0f %.0f', e.sum, e.zeros, e.cost) .. rest
+  local text = e.text
+  if not text then
+    local rest = s.algorithm.text(e)
+    text = string.format(' %.0f', e.cost) .. (rest ~= '' and ' ' .. rest or '')
+  end
+  if e.zeros == 0 then return string.format('%016.0f', e.sum) .. text end
+  return string.format('%016.0f~%016.0f', e.sum, e.zeros) .. text
 end
 
 -- range reads stored entries by their rank.
@@ -105,7 +109,7 @@ end
 local function reprice(s, i, cost)
   local tail = s.tail
   local more = cost - tail[i].cost
-  tail[i].cost, s.sum = cost, s.sum + more
+  tail[i].cost, tail[i].text, s.sum = cost, nil, s.sum + more
   for j = i, #tail do
     local e, prior = tail[j], tail[j - 1]
     e.sum = e.sum + more
