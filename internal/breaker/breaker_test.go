@@ -353,3 +353,20 @@ func TestMetricTwice(t *testing.T) {
 		t.Errorf("a second breaker on one registry: %v", err)
 	}
 }
+
+// TestQuestionsOwnErrors: a question that is at fault itself is told so, whatever its limits do without
+// Redis.
+func TestQuestionsOwnErrors(t *testing.T) {
+	for _, policy := range []limit.FailurePolicy{limit.FailOpen, limit.FailClosed, limit.FailLocal} {
+		b := newBench(t, breaker.Config{}, nil)
+		b.shared.do = func(_ []limit.Request, decisions []*limit.Decision) error {
+			decisions[0].Tier, decisions[0].Err = limit.TierRedis, limit.OtherCost()
+			return nil
+		}
+		d := decide(t, b, []limit.Request{request(limitOf("l", policy))})[0]
+		var invalid *limit.InvalidError
+		if !errors.As(d.Err, &invalid) || d.Degraded || len(b.share.asked) > 0 {
+			t.Errorf("%s: %+v, the share was asked %d times", policy, d, len(b.share.asked))
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
@@ -254,5 +255,34 @@ func TestAllPolicies(t *testing.T) {
 	}
 	if want := []string{"chat/requests", "plans/models", "all/images", "/requests", "/tokens", "/images", "/models", "/plans"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestKeepZones: a calendar limit has the same settings after a reload.
+func TestKeepZones(t *testing.T) {
+	rules := func() *limit.Rules {
+		zone, err := time.LoadLocation("Europe/Paris")
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, err := limit.NewCalendarWindow(5, limit.Day, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &limit.Limit{Name: "daily", Settings: settings, Overrides: []limit.Override{{Settings: settings}}}
+		r, err := limit.NewRules("rl", nil, []*limit.Limit{l}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	former, next := rules(), rules()
+	was, is := former.Limits[0], next.Limits[0]
+	if is.Settings == was.Settings {
+		t.Fatal("they are the same without it: nothing is tested")
+	}
+	next.KeepZones(former)
+	if is.Settings != was.Settings || is.Overrides[0].Settings != was.Overrides[0].Settings {
+		t.Error("the settings differ")
 	}
 }

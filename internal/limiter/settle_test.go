@@ -9,95 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tidegate/tidegate/internal/limit"
 	"github.com/tidegate/tidegate/internal/limiter"
-	"github.com/tidegate/tidegate/internal/local"
 )
-
-// desk is a limiter over a Memory, with a leaky bucket that passes one request every 100 ms, tokens,
-// slots, and a policy of the three.
-type desk struct {
-	*limiter.Limiter
-	t *testing.T
-}
-
-func newDesk(t *testing.T) *desk {
-	t.Helper()
-	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newDeskOn(t, memory)
-}
-
-func newDeskOn(t *testing.T, store limiter.Store) *desk {
-	t.Helper()
-	bucket := func(a limit.Algorithm, micros, burst int64) limit.Settings {
-		b, err := limit.NewTokenBucket(limit.Rate{Tokens: 1, Micros: micros}, burst, burst)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return limit.Settings{Algorithm: a, Bucket: b}
-	}
-	slots, err := limit.NewConcurrency(2, 7_200_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	paced := &limit.Limit{Name: "paced", Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: bucket(limit.LeakyBucketAlgorithm, 100_000, 1)}
-	tokens := &limit.Limit{Name: "tokens", Unit: "tokens", Key: []string{"user"}, Settings: bucket(limit.TokenBucketAlgorithm, 3_600_000_000, 1000)}
-	busy := &limit.Limit{Name: "busy", Unit: limit.RequestsUnit, DefaultCost: 1, Key: []string{"user"}, Settings: slots}
-	limits := []*limit.Limit{paced, tokens, busy}
-	rules, err := limit.NewRules("rl", nil, limits, []*limit.Policy{
-		{Name: "all", Limits: limits},
-		{Name: "two", Limits: limits[:2]},
-		{Name: "slots", Limits: limits[1:]},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules.TicketTTL, rules.RequestIDTTL = time.Hour, time.Minute
-	l, err := limiter.New(limiter.Config{
-		Store: store, Secret: func() limit.Secret { return limit.Secret("secret") },
-		Timeout: timeout, Rules: rules, Registry: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &desk{l, t}
-}
-
-// ask asks policy for a request of so many tokens.
-func (k *desk) ask(ctx context.Context, policy string, tokens int64, change func(*limit.Query)) limit.Decision {
-	q := limit.Query{
-		Policy: policy, Attributes: limit.Attributes{{Name: "user", Value: "u"}},
-		Costs: []limit.UnitCost{{Unit: "tokens", Amount: tokens}},
-	}
-	if change != nil {
-		change(&q)
-	}
-	decisions := make([]limit.Decision, 1)
-	k.Decide(ctx, time.Now(), []limit.Query{q}, decisions)
-	return decisions[0]
-}
-
-// left returns what is left of the limit.
-func (k *desk) left(name string) int64 {
-	k.t.Helper()
-	decisions := make([]limit.Decision, 1)
-	k.Decide(k.t.Context(), time.Now(), []limit.Query{{Limit: name, HasKey: true, Key: "u", Peek: true}}, decisions)
-	if decisions[0].Err != nil {
-		k.t.Fatal(decisions[0].Err)
-	}
-	return decisions[0].Verdicts[0].Remaining
-}
-
-func waits(d time.Duration) func(*limit.Query) {
-	return func(q *limit.Query) { q.MaxWait = d }
-}
-
-func wantsTicket(q *limit.Query) { q.Ticket = true }
 
 // TestTicketsAreGiven: to whom asks for one, and with every slot; never for a denial.
 func TestTicketsAreGiven(t *testing.T) {
@@ -314,4 +228,51 @@ func TestRequestID(t *testing.T) {
 			t.Errorf("once it is forgotten: %+v", d)
 		}
 	})
+}
+
+// TestFinishOfEveryForm: a ticket is settled once, whichever of its forms the client gives, and whichever
+// of them has expired meanwhile.
+func TestFinishOfEveryForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t)
+		first := k.ask(t.Context(), "slots", 100, nil).Ticket
+		time.Sleep(time.Hour)
+		second, err := k.Renew(t.Context(), time.Now(), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle := &limiter.Settlement{Costs: []limit.UnitCost{{Unit: "tokens", Amount: 60}}}
+		settle.Ticket = first
+		if settled, err := k.Finish(t.Context(), time.Now(), settle); err != nil || !settled.Done {
+			t.Fatal(settled, err)
+		}
+		time.Sleep(90 * time.Minute) // the first form has expired, the second has not
+		settle.Ticket = second
+		if settled, err := k.Finish(t.Context(), time.Now(), settle); err != nil || settled.Done {
+			t.Errorf("the other form: %+v, %v; want that it was settled before", settled, err)
+		}
+	})
+}
+
+// TestFinishUnderOtherRules: what is given back is given to the limit as it is now, and to no more than
+// it holds now.
+func TestFinishUnderOtherRules(t *testing.T) {
+	for burst, want := range map[int64]int64{5000: 5000, 1000: 1000, 500: 500} {
+		k := newDesk(t)
+		ticket := k.ask(t.Context(), "slots", 40, nil).Ticket
+		k.SetRules(deskRules(t, burst))
+		if burst == 5000 { // a fresh bucket, of which 10 are gone
+			if err := k.Forget(t.Context(), "tokens", limit.Attributes{{Name: "user", Value: "u"}}); err != nil {
+				t.Fatal(err)
+			}
+			k.ask(t.Context(), "slots", 10, nil)
+		}
+		settle := &limiter.Settlement{Ticket: ticket, Costs: []limit.UnitCost{{Unit: "tokens", Amount: 0}}}
+		if settled, err := k.Finish(t.Context(), time.Now(), settle); err != nil || !settled.Done {
+			t.Fatal(settled, err)
+		}
+		if left := k.left("tokens"); left != want {
+			t.Errorf("burst %d: %d left, want %d", burst, left, want)
+		}
+	}
 }
