@@ -5,11 +5,12 @@
 -- their charges; then the entry's own cost, and what the algorithm's text adds. Of entries that cost nothing
 -- and so share their sum with the one before, the sum is followed by ~ and their number, as 16 digits.
 --
--- An entry is {at, sum, zeros, cost, id, …}; text is the end of its member, from the cost on, nil where that
--- is to be written anew. s.newest: the last one. s.sum: its sum. s.base: how many stored
--- entries, the first ones, no longer count; nil until that is known. s.first: the first that counts. s.before: the sum before that.
--- s.tail: the last entries, where they differ from what is stored: they take the place of the s.cut last
--- stored ones when s is saved. s.drop: how many of the first are then removed. s.til: when s expires.
+-- An entry is {at, sum, zeros, cost, id, …}; its text is what stands behind the sum in its member, nil where
+-- that is to be written anew. s.newest: the last entry, and s.sum its sum. s.base: how many stored entries, the
+-- first ones, no longer count; nil until that is known. s.first: the first entry that counts, and s.before the
+-- sum before it. s.tail: the last entries, where they differ from what is stored: they take the place of the
+-- s.cut last stored ones when s is saved. s.drop: how many of the first are then removed. s.til: until when s
+-- lives.
 
 local DROPPED, AT_ONCE = 1000, 1000
 

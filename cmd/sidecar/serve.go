@@ -90,6 +90,7 @@ func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (_ *si
 	}()
 	s.limits, err = limiter.New(limiter.Config{
 		Store:    s.store,
+		Embedded: cfg.Redis == nil,
 		Tier:     s.store.tier,
 		Secret:   s.store.secret,
 		Former:   s.store.former,

@@ -211,7 +211,12 @@ func (s *Store) Settle(ctx context.Context, settlement *limit.Settlement) (answe
 	}
 	failed := s.Do(func() error {
 		answer, err = s.shared.Settle(ctx, settlement)
-		if errors.Is(err, limit.ErrUnavailable) {
+		var failure *limit.StoreError
+		switch {
+		case errors.As(err, &failure) && failure.Failure == limit.FailureTimeout:
+			// It may have to rewrite a long log: that it takes its time says nothing of other calls.
+			return &limit.StoreError{Failure: limit.FailureOverload, Err: err}
+		case errors.Is(err, limit.ErrUnavailable):
 			return err
 		}
 		return nil

@@ -109,7 +109,8 @@ func TestWhatASettlementCounts(t *testing.T) {
 		{"expired", limit.ErrExpired, "closed"},
 		{"a debt too deep", tooDeep, "closed"},
 		{"a wrong type", limit.ErrWrongType, "closed"},
-		{"no answer", errTimeout, "open"},
+		{"no answer in time, as from a long log", errTimeout, "closed"},
+		{"no connection", errConnection, "open"},
 		{"unavailable", limit.ErrUnavailable, "open"},
 		{"cancelled", errCanceled, "closed"},
 	}
@@ -154,3 +155,5 @@ func TestAnswersOfSettlementsEndARow(t *testing.T) {
 		b.wantState(t, "closed")
 	})
 }
+
+var errConnection error = &limit.StoreError{Failure: limit.FailureConnection, Err: errors.New("refused")}

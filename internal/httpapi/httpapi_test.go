@@ -20,6 +20,7 @@ import (
 	"github.com/tidegate/tidegate/internal/httpapi"
 	"github.com/tidegate/tidegate/internal/limit"
 	"github.com/tidegate/tidegate/internal/limiter"
+	"github.com/tidegate/tidegate/internal/local"
 )
 
 func bucket(t testing.TB, rate string, burst int64) limit.Settings {
@@ -76,8 +77,9 @@ func newLimiter(t testing.TB, store limiter.Store) *limiter.Limiter {
 func newLimiterWith(t testing.TB, store limiter.Store, rules *limit.Rules) *limiter.Limiter {
 	t.Helper()
 	secret := limit.Secret("a secret of the tests")
+	_, embedded := store.(*local.Memory)
 	l, err := limiter.New(limiter.Config{
-		Store: store, Secret: func() limit.Secret { return secret }, Timeout: time.Minute,
+		Store: store, Embedded: embedded, Secret: func() limit.Secret { return secret }, Timeout: time.Minute,
 		Rules: rules, Registry: prometheus.NewRegistry(),
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func newDesk(t *testing.T) *desk {
 func newDeskOn(t *testing.T, store limiter.Store) *desk {
 	t.Helper()
 	l, err := limiter.New(limiter.Config{
-		Store: store, Secret: func() limit.Secret { return limit.Secret("secret") },
+		Store: store, Embedded: true, Secret: func() limit.Secret { return limit.Secret("secret") },
 		Timeout: timeout, Rules: deskRules(t, 1000), Registry: prometheus.NewRegistry(),
 	})
 	if err != nil {

@@ -54,6 +54,7 @@ type Tier interface {
 // Config holds what a Limiter is made of. Every field but Tier and Former is required.
 type Config struct {
 	Store    Store
+	Embedded bool                // the store is this process's own memory: no ticket of another is good here
 	Tier     Tier                // nil: every question goes to the store
 	Secret   func() limit.Secret // keys the hashes of attribute values, and seals tickets; may change
 	Former   func() limit.Secret // the secret before that, by which tickets are still taken; nil, or returns nil: none
@@ -64,15 +65,16 @@ type Config struct {
 
 // Limiter answers questions. It is safe for concurrent use.
 type Limiter struct {
-	store   Store
-	tier    Tier
-	secret  func() limit.Secret
-	former  func() limit.Secret
-	home    uint64 // names this process in the tickets of what its own memory was charged
-	timeout time.Duration
-	metrics *metrics
-	rules   atomic.Pointer[ruleSet]
-	scratch sync.Pool // of *scratch
+	store    Store
+	tier     Tier
+	secret   func() limit.Secret
+	former   func() limit.Secret
+	embedded bool
+	home     uint64 // names this process in the tickets of what its own memory was charged
+	timeout  time.Duration
+	metrics  *metrics
+	rules    atomic.Pointer[ruleSet]
+	scratch  sync.Pool // of *scratch
 }
 
 // ruleSet is one generation of rules with the counters that belong to them.
@@ -109,7 +111,7 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		store: cfg.Store, tier: cfg.Tier, secret: cfg.Secret, former: cfg.Former,
-		home: rand.Uint64() | 1, timeout: cfg.Timeout, metrics: m,
+		embedded: cfg.Embedded, home: rand.Uint64() | 1, timeout: cfg.Timeout, metrics: m,
 	}
 	if l.former == nil {
 		l.former = func() limit.Secret { return nil }
@@ -191,7 +193,9 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, arrival time.Time, q *limi
 		d.Err = err
 		return
 	}
-	asked.prepare(rules.Rules, q, arrival.Add(l.timeout))
+	if d.Err = asked.prepare(rules.Rules, q, arrival.Add(l.timeout)); d.Err != nil {
+		return
+	}
 	denied := false
 	for i := range asked.charges {
 		if c := &asked.charges[i]; c.Cost > c.Settings.Capacity() {

@@ -3,19 +3,24 @@ package limiter
 import (
 	"context"
 	"crypto/rand"
+	"strconv"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// prepare says what the store is asked of the question besides its charges. The charges are resolved.
-func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time.Time) {
+// prepare says what the store is asked of the question besides its charges. The charges are resolved. It
+// is a limit.InvalidError when a slot would be free again before the answer may be given.
+func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time.Time) error {
 	q.asks = limit.Request{Deadline: deadline, MaxWait: query.MaxWait, List: query.Peek}
 	q.direct = query.MaxWait > 0 || query.RequestID != ""
 	q.ticket = query.Ticket
 	q.asks.Life = rules.TicketTTL
 	for i := range q.charges {
 		if c := &q.charges[i]; c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0 {
+			if query.MaxWait >= ttlOf(c) {
+				return &limit.InvalidError{Field: "max_wait_ms", Reason: "must be below the ttl of limit " + strconv.Quote(c.Limit.Name) + ", whose slot counts from the charge"}
+			}
 			q.ticket = true
 			q.asks.Life = max(q.asks.Life, ttlOf(c))
 		}
@@ -27,6 +32,7 @@ func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time
 	if q.ticket || q.asks.Grant != "" || q.asks.MaxWait > 0 {
 		q.asks.ID = rand.Text()
 	}
+	return nil
 }
 
 func ttlOf(slot *limit.Charge) time.Duration {
@@ -47,7 +53,7 @@ func (l *Limiter) ticketOf(q *question, verdicts []limit.Verdict, arrival time.T
 			t.Marks = append(t.Marks, v.Mark)
 		}
 	}
-	if len(t.Charges) > 0 && (d.Degraded || d.Tier == limit.TierEmbedded) {
+	if len(t.Charges) > 0 && (d.Degraded || l.embedded) {
 		t.Home = l.home
 	}
 	return t
@@ -155,6 +161,9 @@ func (l *Limiter) open(text string) (*limit.Ticket, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if l.embedded && t.Home == 0 && len(t.Charges) > 0 {
+		return nil, limit.ErrExpired // it is of a store that is not this one
 	}
 	rules.Current(t)
 	return t, nil

@@ -276,3 +276,30 @@ func TestFinishUnderOtherRules(t *testing.T) {
 		}
 	}
 }
+
+// TestTicketsOfTheSharedStore are good in every process that has it, and in none that counts for itself.
+func TestTicketsOfTheSharedStore(t *testing.T) {
+	shared := newBench(t, &fakeStore{}, nil)
+	shared.Rules().TicketTTL = time.Hour
+	d := shared.decide(limit.Query{Limit: "a", HasKey: true, Key: "u", Ticket: true})[0]
+	for range 2 {
+		if _, err := shared.Finish(t.Context(), time.Now(), &limiter.Settlement{Ticket: d.Ticket}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := newDesk(t).Finish(t.Context(), time.Now(), &limiter.Settlement{Ticket: d.Ticket}); !errors.Is(err, limit.ErrExpired) {
+		t.Errorf("in an embedded store: %v, want ErrExpired", err)
+	}
+}
+
+// TestSlotsOutliveTheWait: a question that could wait for longer than its slot lasts is refused.
+func TestSlotsOutliveTheWait(t *testing.T) {
+	k := newDesk(t)
+	var invalid *limit.InvalidError
+	if d := k.ask(t.Context(), "all", 1, waits(2*time.Hour)); !errors.As(d.Err, &invalid) || invalid.Field != "max_wait_ms" {
+		t.Errorf("a wait of the slot's ttl: %+v", d)
+	}
+	if d := k.ask(t.Context(), "all", 1, waits(2*time.Hour-time.Millisecond)); d.Err != nil || d.Ticket == "" {
+		t.Errorf("a shorter one: %+v", d)
+	}
+}
