@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -164,8 +165,8 @@ func TestFaultSlots(t *testing.T) {
 	})
 }
 
-// TestFaultHeldSlotsSurvive: slots that are held stay held through a reload and a restart, and a
-// ticket is good through any sidecar.
+// TestFaultHeldSlotsSurvive: slots that are held stay held through a reload and the end of the sidecar that
+// granted them, and a ticket is good through any other.
 func TestFaultHeldSlotsSurvive(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -176,6 +177,8 @@ func TestFaultHeldSlotsSurvive(t *testing.T) {
 	if r := s.ask(t, question); r.status != http.StatusTooManyRequests {
 		t.Errorf("after a reload: %s", r.text)
 	}
+	s.signal(t, syscall.SIGTERM)
+	s.wantExit(t, 0)
 	again := newSite(t, server, server.Addr(), "timeout: 10s", ticketLimits)
 	if r := again.ask(t, question); r.status != http.StatusTooManyRequests {
 		t.Errorf("in another sidecar: %s", r.text)
@@ -183,7 +186,7 @@ func TestFaultHeldSlotsSurvive(t *testing.T) {
 	if !again.finish(ticket, asCharged) {
 		t.Error("the other sidecar did not settle the ticket")
 	}
-	if r := s.ask(t, question); r.status != http.StatusOK {
+	if r := again.ask(t, question); r.status != http.StatusOK {
 		t.Errorf("once it is finished elsewhere: %s", r.text)
 	}
 }
