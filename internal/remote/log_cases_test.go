@@ -222,10 +222,11 @@ func TestLogEntriesOfOneScore(t *testing.T) {
 	})
 }
 
-// TestNamelessEntriesAreNotSettled: a payment without a name settles nothing.
+// TestNamelessEntriesAreNotSettled: a payment without a name settles nothing, also when the clock was set back.
 func TestNamelessEntriesAreNotSettled(t *testing.T) {
 	onEachLog(t, twoLogs(t, 10, 10_000_000), func(t *testing.T, w *logWorld, c limit.Charge) {
 		w.fill(c, 2, "")
+		w.now--
 		w.finish(&limit.Ticket{Expires: w.now + 1_000_000, Charges: []limit.Charge{c}, Marks: []int64{w.now}}, 5)
 		if left := w.peek(c); left != 8 {
 			t.Errorf("%d left, want 8", left)
