@@ -84,9 +84,11 @@ return {
     return flat
   end,
 
-  -- settle changes what the request costs, but not when it or another has drained.
+  -- settle changes what the request costs, but not when it or another has drained. What nothing was charged
+  -- for is too deep when it takes 100 years to drain.
   settle = function(s, set, now, charged, actual, mark, id)
-    return (log.settle(s, set, now, charged, actual, mark, id, now))
+    local ok = log.settle(s, set, now, charged, actual, mark, id, now)
+    return ok and not (charged == 0 and actual > 0 and s.newest.at >= now + LONGEST)
   end,
 
   save = log.save,

@@ -83,10 +83,15 @@ func (r *leakyBucketLog) mark(s *State, now int64) int64 { return r.log(s, now).
 func (r *leakyBucketLog) until(s *State) int64 { return r.log(s, 0).newest().At }
 
 // settle changes what the entry of the decision costs, but not when it or another has drained. One that
-// costs nothing in the end stays until then.
+// costs nothing in the end stays until then. What nothing was charged for is too deep when it takes 100
+// years to drain.
 func (r *leakyBucketLog) settle(s *State, now int64, p *Payment) (changed, ok bool) {
 	moved := r.moveBack(s, now)
-	return settleLog(r, s, r.log(s, now), p, moved)
+	changed, ok = settleLog(r, s, r.log(s, now), p, moved)
+	if ok && p.Charged == 0 && p.Actual > 0 && r.log(s, now).newest().At >= now+maxFill {
+		return false, false
+	}
+	return changed, ok
 }
 
 func (r *leakyBucketLog) list(s *State, now int64) []Listed {

@@ -134,7 +134,11 @@ func (l *logLedger) settle(s *limit.Settings, now int64, p *limit.Payment) (chan
 	case used+p.Actual-p.Charged > limit.MaxNumber:
 		return false, false
 	case p.Charged == 0:
-		l.charge(s, now, p.Actual, p.ID)
+		before := slices.Clone(l.all)
+		if l.charge(s, now, p.Actual, p.ID); s.Algorithm == limit.LeakyBucketLogAlgorithm && l.last().end() >= now+century {
+			l.all = before
+			return false, false
+		}
 	case p.Actual == 0 && s.Algorithm == limit.SlidingWindowLogAlgorithm:
 		l.all = slices.Delete(l.all, i, i+1)
 	default:
