@@ -5,7 +5,6 @@
 -- Settings: {limit, span} in µs, or for a calendar period {limit, 0, b0, b1, b2, b3}: the boundaries of
 -- three periods in a row. Go has checked that nothing here leaves the integers below 2^53.
 
-local FIELDS = {'count', 'serial', 'end'}
 local PATTERN = '^(%S+) (%S+) (%S+)$'
 
 -- latest returns when a window that holds now ends at the latest.
@@ -38,7 +37,7 @@ end
 return {
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
-    local texts = read(s, FIELDS, PATTERN)
+    local texts = read(s, PATTERN, 'count', 'serial', 'end')
     if not texts then return end
     local count, serial, til = tonumber(texts[1]), tonumber(texts[2]), tonumber(texts[3])
     if count and serial and til and count % 1 + serial % 1 + til % 1 == 0

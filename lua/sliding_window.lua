@@ -7,7 +7,6 @@
 -- rounded up. Go has checked that limit × units is below 2^52, below which floor(a / b) is exact in
 -- float64.
 
-local FIELDS = {'count', 'previous', 'serial', 'start'}
 local PATTERN = '^(%S+) (%S+) (%S+) (%S+)$'
 
 -- setTil makes s.til the time at which the state says no more than an absent one.
@@ -58,7 +57,7 @@ end
 return {
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
-    local texts = read(s, FIELDS, PATTERN)
+    local texts = read(s, PATTERN, 'count', 'previous', 'serial', 'start')
     if not texts then return end
     local count, previous, serial, start = tonumber(texts[1]), tonumber(texts[2]), tonumber(texts[3]), tonumber(texts[4])
     if count and previous and serial and start

@@ -15,16 +15,16 @@ local function try(s, ...)
   s.broken = true
 end
 
--- read returns the texts of the algorithm's fields; nil when the key is absent, and when it holds
--- something else, which s.broken says.
-local function read(s, fields, pattern)
+-- read returns the texts of the fields that it is given, which pattern finds in a packed state; nil when
+-- the key is absent, and when it holds something else, which s.broken says.
+local function read(s, pattern, ...)
   if s.packed then
     if s.text then
       local texts = {string.match(s.text, pattern)}
       if texts[1] then return texts end
     end
   else
-    local texts = try(s, 'HMGET', s.key, unpack(fields))
+    local texts = try(s, 'HMGET', s.key, ...)
     if not texts or texts[1] then return texts end
   end
   s.broken = call('EXISTS', s.key) == 1

@@ -7,7 +7,6 @@
 -- is so many tokens. Go has checked that nothing here leaves the integers below 2^53, in which
 -- floor(a / b) is exact in float64.
 
-local FIELDS = {'tokens', 'rem', 'at', 'til', 'micros'}
 local PATTERN = '^(%S+) (%S+) (%S+) (%S+) (%S+)$'
 local DAY = 86400000000
 
@@ -48,7 +47,7 @@ local function decide(s, set, now, cost)
       part = gained - grains * micros
     end
   end
-  s.level, s.part, s.moved, s.least = level, part, moved, least
+  s.level, s.part, s.moved, s.least, s.full = level, part, moved, least, nil
   if level >= cost then return 0 end
   if cost > burst then return -1 end
   return gain(set, cost - level, part)
@@ -56,19 +55,21 @@ end
 
 local function charge(s, set, now, cost)
   local level = s.level - cost
-  local til = now + gain(set, set[4] - level, s.part)
+  local full = gain(set, set[4] - level, s.part)
+  local til = now + full
   if set[5] < set[4] then til = til + DAY end
   s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, max(s.least, til), set[2]
+  s.full = full
 end
 
 local function report(s, set)
-  return s.level, gain(set, set[4] - s.level, s.part)
+  return s.level, s.full or gain(set, set[4] - s.level, s.part)
 end
 
 return {
   -- load reads the state. s.micros stays nil when it is absent.
   load = function(s)
-    local texts = read(s, FIELDS, PATTERN)
+    local texts = read(s, PATTERN, 'tokens', 'rem', 'at', 'til', 'micros')
     if not texts then return end
     local tokens, rem, at, til, micros = tonumber(texts[1]), tonumber(texts[2]), tonumber(texts[3]), tonumber(texts[4]), tonumber(texts[5])
     if tokens and rem and at and til and micros
@@ -96,7 +97,7 @@ return {
 
   -- mark returns when the advanced s is full again, by which settle.lua knows whether something was
   -- charged after.
-  mark = function(s, set, now) return now + gain(set, set[4] - s.level, s.part) end,
+  mark = function(s, set, now) return now + s.full end,
 
   -- settle charges the difference to the bucket as it is now, or gives it back. Nothing can be given
   -- back to one that is as if unused.
