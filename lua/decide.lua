@@ -57,7 +57,7 @@ for _ = 1, requests do
         code = 5
         break
       end
-      waits[c] = wait
+      waits[c - first + 1] = wait
       if wait ~= 0 and args[c + 3] == 0 and not (s.waits and wait > 0 and wait <= hold) then code = 0 end
     end
   end
@@ -69,7 +69,7 @@ for _ = 1, requests do
     out[n] = states[note].text
   elseif code < 2 then
     for c = first, last, 4 do
-      local s, set, cost, wait = states[args[c]], settings[args[c + 1]], args[c + 2], waits[c]
+      local s, set, cost, wait = states[args[c]], settings[args[c + 1]], args[c + 2], waits[c - first + 1]
       local a = s.algorithm
       if code == 0 or wait ~= 0 and not (s.waits and wait > 0 and wait <= hold) then cost = 0 end
       if cost > 0 or s.moved then

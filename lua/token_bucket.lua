@@ -76,7 +76,7 @@ return {
       and tokens % 1 + rem % 1 + at % 1 + til % 1 + micros % 1 == 0
       and tokens >= -MAX and tokens <= MAX and rem >= 0 and rem < micros and micros <= MAX
       and at >= 0 and til >= at and til <= MAX then
-      s.tokens, s.rem, s.at, s.til, s.micros = tokens, rem, at, til, micros
+      s.tokens, s.rem, s.at, s.til, s.micros, s.stored = tokens, rem, at, til, micros, micros
     else
       s.broken = true
     end
@@ -124,8 +124,12 @@ return {
     if s.packed then
       call('SET', s.key, format('%d %d %d %d %d', s.tokens, s.rem, s.at, s.til, s.micros), 'PX', ttl)
     else
-      call('HSET', s.key, 'tokens', format('%d', s.tokens), 'rem', format('%d', s.rem),
-        'at', format('%d', s.at), 'til', format('%d', s.til), 'micros', format('%d', s.micros))
+      local tokens, rem, at, til = format('%d', s.tokens), format('%d', s.rem), format('%d', s.at), format('%d', s.til)
+      if s.micros == s.stored then
+        call('HSET', s.key, 'tokens', tokens, 'rem', rem, 'at', at, 'til', til)
+      else
+        call('HSET', s.key, 'tokens', tokens, 'rem', rem, 'at', at, 'til', til, 'micros', format('%d', s.micros))
+      end
       call('PEXPIRE', s.key, ttl)
     end
   end,

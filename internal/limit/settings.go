@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -61,6 +62,9 @@ func NewFixedWindow(limit, span int64) (Settings, error) {
 // NewCalendarWindow returns the settings of a window that is a calendar period in zone. Zeros and
 // errors are as in NewSlidingWindowLog.
 func NewCalendarWindow(limit int64, period Period, zone *time.Location) (Settings, error) {
+	if zone == nil {
+		return Settings{}, errors.New("limit: a calendar window needs a time zone")
+	}
 	s, err := newWindow(FixedWindowAlgorithm, limit, maxFill)
 	s.Window.Micros, s.Window.Period, s.Window.Zone = 0, period, zone
 	return s, err
@@ -74,12 +78,15 @@ const maxWeight = 1 << 52
 const minUnits = 1000
 
 // NewSlidingWindow returns the settings of an approximate sliding window of span µs. Zeros and errors
-// are as in NewSlidingWindowLog; ErrTooCoarse also when limit × span leaves fewer than 1,000 steps in
+// are as in NewSlidingWindowLog, with at most 50 years; ErrTooCoarse also when limit × span leaves fewer than 1,000 steps in
 // the window.
 func NewSlidingWindow(limit, span int64) (Settings, error) {
 	s, err := newWindow(SlidingWindowAlgorithm, limit, span)
 	if err != nil {
 		return s, err
+	}
+	if span > maxFill/2 { // two windows must lie below 2^53
+		return s, fmt.Errorf("limit: a sliding window of %dµs is out of range", span)
 	}
 	tooCoarse := fmt.Errorf("%w: a limit of %d in %s", ErrTooCoarse, limit, FormatMicros(span))
 	if limit >= maxWeight {

@@ -20,7 +20,77 @@ func BenchmarkServerTime(b *testing.B) {
 		for _, keys := range []int{1, 32} {
 			b.Run(fmt.Sprintf("%s/%d", l.Name, keys), func(b *testing.B) { benchServerTime(b, server, l, keys) })
 		}
+		b.Run(l.Name+"/denied", func(b *testing.B) { benchDenied(b, server, l) })
+		b.Run(l.Name+"/finish", func(b *testing.B) { benchFinish(b, server, l) })
 	}
+}
+
+// openBench returns a store on the server, which it empties.
+func openBench(b *testing.B, server *redistest.Server) *Store {
+	server.Do(b, "FLUSHALL")
+	store, err := New(Config{Addr: server.Socket(), Timeout: 10 * time.Second, KeyPrefix: "rl", Registry: prometheus.NewRegistry()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { store.Close() })
+	return store
+}
+
+// reportTime reports the mean time of the calls since the statistics were reset.
+func reportTime(b *testing.B, server *redistest.Server, keys int) {
+	perCall := float64(server.CallTime(b, "evalsha").Nanoseconds()) / float64(server.Calls(b, "evalsha"))
+	b.ReportMetric(perCall/1000, "redis-µs/call")
+	b.ReportMetric(perCall/1000/float64(keys), "redis-µs/key")
+}
+
+// benchDenied asks for what is above the rest of a limit, of which one request has taken a little.
+func benchDenied(b *testing.B, server *redistest.Server, l *limit.Limit) {
+	store := openBench(b, server)
+	settings := l.Settings
+	if settings.Algorithm == limit.ConcurrencyAlgorithm {
+		settings.Slots.Limit = 1
+	}
+	ask := func(cost int64, id string) limit.Decision {
+		var d limit.Decision
+		charge := limit.Charge{Limit: l, Settings: &settings, Key: "rl:{" + l.Name + "~000000:denied}", Cost: cost}
+		if err := store.Decide(b.Context(), []limit.Request{{Charges: []limit.Charge{charge}, ID: id}}, []*limit.Decision{&d}); err != nil {
+			b.Fatal(err)
+		}
+		return d
+	}
+	ask(min(10_000, settings.Capacity()), "first")
+	server.Do(b, "CONFIG", "RESETSTAT")
+	for b.Loop() {
+		if d := ask(settings.Capacity(), ""); d.Verdicts[0].Allowed {
+			b.Fatal("it was allowed")
+		}
+	}
+	reportTime(b, server, 1)
+}
+
+// benchFinish settles tickets that have just been given, with another cost.
+func benchFinish(b *testing.B, server *redistest.Server, l *limit.Limit) {
+	store := openBench(b, server)
+	charge := limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{" + l.Name + "~000000:finish}", Cost: 5}
+	server.Do(b, "CONFIG", "RESETSTAT")
+	var settling time.Duration
+	n := 0
+	for b.Loop() {
+		d := new(limit.Decision)
+		r := limit.Request{Charges: []limit.Charge{charge}, ID: fmt.Sprintf("%026d", n), Life: time.Minute}
+		if err := store.Decide(b.Context(), []limit.Request{r}, []*limit.Decision{d}); err != nil {
+			b.Fatal(err)
+		}
+		before := server.CallTime(b, "evalsha")
+		ticket := &limit.Ticket{ID: d.ID, Expires: d.Expires, Charges: r.Charges, Marks: []int64{d.Verdicts[0].Mark}}
+		settlement := &limit.Settlement{Act: limit.Finish, Ticket: ticket, Actual: []int64{4}, Life: time.Minute, Deadline: time.Now().Add(time.Minute)}
+		if _, err := store.Settle(b.Context(), settlement); err != nil {
+			b.Fatal(err)
+		}
+		settling += server.CallTime(b, "evalsha") - before
+		n++
+	}
+	b.ReportMetric(float64(settling.Nanoseconds())/float64(n)/1000, "redis-µs/call")
 }
 
 // benchLimits are limits that deny nothing.
@@ -64,12 +134,7 @@ func benchLimits(b *testing.B) []*limit.Limit {
 
 // benchServerTime keeps Redis busy with several callers, each with keys of its own.
 func benchServerTime(b *testing.B, server *redistest.Server, l *limit.Limit, keys int) {
-	server.Do(b, "FLUSHALL")
-	store, err := New(Config{Addr: server.Socket(), Timeout: 10 * time.Second, KeyPrefix: "rl", Registry: prometheus.NewRegistry()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer store.Close()
+	store := openBench(b, server)
 	if err := store.Decide(b.Context(), nil, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -96,9 +161,7 @@ func benchServerTime(b *testing.B, server *redistest.Server, l *limit.Limit, key
 			}
 		}
 	})
-	perCall := float64(server.CallTime(b, "evalsha").Nanoseconds()) / float64(server.Calls(b, "evalsha"))
-	b.ReportMetric(perCall/1000, "redis-µs/call")
-	b.ReportMetric(perCall/1000/float64(keys), "redis-µs/key")
+	reportTime(b, server, keys)
 	if bytes, ok := server.Do(b, "MEMORY", "USAGE", fmt.Sprintf("rl:{%s~000000:1-0}", l.Name)).(int64); ok {
 		b.ReportMetric(float64(bytes), "bytes")
 	}
