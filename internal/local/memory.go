@@ -6,6 +6,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Memory struct {
 	states *simplelru.LRU[string, *state] // guarded by mu
 	expiry expiryHeap                     // guarded by mu; every state of states
 	most   int                            // states kept
+	steps  []step                         // of the request that is being decided: memory to use again; guarded by mu
 }
 
 // state is one stored state.
@@ -122,19 +124,18 @@ func (m *Memory) decide(now int64, r *limit.Request, d *limit.Decision) {
 		return
 	}
 	d.ID, d.At, d.Expires = r.ID, now, now+r.Life.Microseconds()
-	var few [4]step
-	steps := few[:0]
+	m.steps = slices.Grow(m.steps[:0], len(r.Charges))[:len(r.Charges)]
 	passes := true
 	for i := range r.Charges {
-		c := &r.Charges[i]
-		s := m.look(now, c)
-		steps = append(steps, s)
+		c, s := &r.Charges[i], &m.steps[i]
+		m.look(now, c, s)
 		v := limit.NewVerdict(c, r.MaxWait, s.wait, 0, 0)
 		passes = passes && !v.Denies()
 	}
-	for i := range steps {
-		m.conclude(now, r, i, &steps[i], passes, d)
+	for i := range m.steps {
+		m.conclude(now, r, i, &m.steps[i], passes, d)
 	}
+	clear(m.steps)
 	if passes && r.Grant != "" {
 		m.remember(now, r, d)
 	}
@@ -148,13 +149,13 @@ type step struct {
 	moved  bool
 }
 
-func (m *Memory) look(now int64, c *limit.Charge) step {
-	var s step
+// look asks the charge's state how long the charge must wait, in to. The caller holds mu.
+func (m *Memory) look(now int64, c *limit.Charge, to *step) {
+	*to = step{}
 	if stored, ok := m.states.Get(c.Key); ok {
-		s.stored, s.next = stored, stored.state
+		to.stored, to.next = stored, stored.state
 	}
-	s.wait, s.moved = c.Settings.Decide(&s.next, now, c.Cost)
-	return s
+	to.wait, to.moved = c.Settings.Decide(&to.next, now, c.Cost)
 }
 
 // conclude charges what is to be charged for charge i, stores what is to be stored, and reports.

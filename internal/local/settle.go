@@ -151,7 +151,8 @@ func (m *Memory) isLast(now int64, s *limit.Settlement) bool {
 		if c.Settings.Algorithm != limit.LeakyBucketAlgorithm || c.Cost == 0 {
 			continue
 		}
-		step := m.look(now, &limit.Charge{Settings: c.Settings, Key: c.Key})
+		var step step
+		m.look(now, &limit.Charge{Settings: c.Settings, Key: c.Key}, &step)
 		if _, reset := c.Settings.Report(&step.next, now); now+reset != s.Ticket.Marks[i] {
 			return false
 		}
