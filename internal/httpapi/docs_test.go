@@ -17,10 +17,13 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bodies := regexp.MustCompile(`(/v1/[a-z]+) -d '([^']*)'`).FindAllSubmatch(text, -1)
+	bodies := regexp.MustCompile(`(/v1/[a-z]+) -d (?:'([^']*)'|"((?:[^"\\]|\\.)*)")`).FindAllSubmatch(text, -1)
 	asked := map[string]bool{}
 	for _, match := range bodies {
 		path, body := string(match[1]), match[2]
+		if len(body) == 0 { // as the shell reads it
+			body = []byte(strings.NewReplacer(`\"`, `"`, `$TICKET`, "a-ticket").Replace(string(match[3])))
+		}
 		asked[path] = true
 		var errs []error
 		if path == "/v1/check" {
