@@ -275,7 +275,7 @@ func TestForeignLogsAreLeftAlone(t *testing.T) {
 				ticket := &limit.Ticket{ID: "d", Expires: w.now + 1000, Charges: []limit.Charge{c}, Marks: []int64{w.now}}
 				var settle call
 				settle.packSettlement(w.now, &limit.Settlement{Act: limit.Finish, Ticket: ticket, Actual: []int64{5}}, noClock)
-				text, _ := w.run(w.settle, &settle)
+				text, _ := w.run(w.settler, &settle)
 				if _, _, err := unpackSettled(text, &limit.Settlement{Act: limit.Finish, Ticket: ticket}); !errors.Is(err, limit.ErrWrongType) {
 					t.Errorf("settled: %v", err)
 				}

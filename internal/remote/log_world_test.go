@@ -2,63 +2,28 @@ package remote
 
 import (
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tidegate/tidegate/internal/limit"
-	"github.com/tidegate/tidegate/internal/local"
 	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/lua"
 )
-
-// logHead stands before the scripts: the shebang makes Redis refuse keys that the call did not declare,
-// and every time to live is a thousand times as long, so that none runs out in real time.
-const logHead = `#!lua
-local server = redis
-local redis = setmetatable({call = function(command, key, ...)
-  local args = {...}
-  if command == 'SET' then args[3] = args[3] * 1000 end
-  if command == 'PEXPIRE' then args[1] = args[1] * 1000 end
-  return server.call(command, key, unpack(args))
-end}, {__index = server})
-`
 
 // logWorld is one random trace: logs whose settings change on the way, asked and settled through the
 // scripts on a real Redis and through local.Memory, at times that the test chooses.
 type logWorld struct {
-	t       *testing.T
-	rng     *rand.Rand
-	conn    *redistest.Conn
-	decide  string
-	settle  string
-	memory  *local.Memory
+	rig
 	limits  []*limit.Limit
 	tickets []*limit.Ticket
 	ids     int
-	now     int64
-	wait    int64            // the retry-after of the last denial
-	dies    map[string]int64 // when Redis would have dropped the key, by its time to live
+	wait    int64 // the retry-after of the last denial
 }
 
 func newLogWorld(t *testing.T, conn *redistest.Conn, seed uint64) *logWorld {
-	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &logWorld{
-		t: t, conn: conn, memory: memory,
-		rng: rand.New(rand.NewPCG(seed, 8)), now: 1_780_000_000_000_000, dies: map[string]int64{},
-	}
-	w.do("FLUSHALL")
-	w.decide = w.do("SCRIPT", "LOAD", logHead+lua.Decide()).(string)
-	w.settle = w.do("SCRIPT", "LOAD", logHead+lua.Settle()).(string)
+	w := &logWorld{rig: newRig(t, conn, seed, 8, 1_780_000_000_000_000)}
 	for i := range 4 {
 		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Unit: limit.RequestsUnit, Shadow: w.rng.IntN(4) == 0}
 		if i%2 == 0 {
@@ -68,37 +33,6 @@ func newLogWorld(t *testing.T, conn *redistest.Conn, seed uint64) *logWorld {
 		w.change(l)
 	}
 	return w
-}
-
-func (w *logWorld) do(args ...string) any {
-	w.t.Helper()
-	reply, err := w.conn.Do(args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if failure, ok := reply.(redistest.ReplyError); ok {
-		w.t.Fatal(failure)
-	}
-	return reply
-}
-
-// log returns a random number between low and high, evenly spread over its logarithm.
-func (w *logWorld) log(low, high float64) int64 {
-	return int64(math.Exp(math.Log(low) + w.rng.Float64()*(math.Log(high)-math.Log(low))))
-}
-
-// dropExpired drops what has expired in both stores: once the clock has stepped back, one that still had
-// such a state would go on with it, and one that had not would not.
-func (w *logWorld) dropExpired() {
-	for key, dies := range w.dies {
-		if w.now >= dies {
-			w.do("DEL", key)
-			if err := w.memory.Forget(w.t.Context(), limit.Charge{Key: key}); err != nil {
-				w.t.Fatal(err)
-			}
-			delete(w.dies, key)
-		}
-	}
 }
 
 // run runs a script at w.now over what c holds, and keeps each key's time to live, which must not run in
@@ -138,7 +72,7 @@ func (w *logWorld) ask(requests []limit.Request) ([]*limit.Decision, map[string]
 	w.t.Helper()
 	var c call
 	c.pack(w.now, requests, noClock)
-	text, lives := w.run(w.decide, &c)
+	text, lives := w.run(w.decider, &c)
 	decisions := newDecisions(len(requests))
 	if alone, err := unpack(text, requests, decisions); err != nil || len(alone.expired)+len(alone.outside) > 0 {
 		w.t.Fatalf("unpack: left alone %v, error %v", alone, err)
@@ -201,7 +135,7 @@ func (w *logWorld) settleBoth(s *limit.Settlement) limit.Settled {
 	w.t.Helper()
 	var c call
 	c.packSettlement(w.now, s, noClock)
-	text, lives := w.run(w.settle, &c)
+	text, lives := w.run(w.settler, &c)
 	got, again, gotErr := unpackSettled(text, s)
 	want, wantErr := w.memory.SettleAt(w.now, s)
 	if again != 0 || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || gotErr == nil && !reflect.DeepEqual(got, want) {

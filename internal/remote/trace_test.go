@@ -2,20 +2,13 @@ package remote
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
-	"github.com/tidegate/tidegate/internal/redistest"
 )
-
-// log returns a random number between low and high, evenly spread over its logarithm.
-func (w *world) log(low, high float64) int64 {
-	return int64(math.Exp(math.Log(low) + w.rng.Float64()*(math.Log(high)-math.Log(low))))
-}
 
 // pause lets time pass, or steps the clock.
 func (w *world) pause() {
@@ -40,19 +33,6 @@ func (w *world) pause() {
 	}
 	w.now = min(w.now, 4_000_000_000_000_000)
 	w.wait = 0
-}
-
-// dropExpired drops what has expired in both stores: once the clock has stepped back, one that
-// still had such a state would go on with it, and one that had not would not.
-func (w *world) dropExpired() {
-	for key, dies := range w.dies {
-		if w.now >= dies {
-			w.do("DEL", key)
-			if err := w.memory.Forget(w.t.Context(), limit.Charge{Key: key}); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-	}
 }
 
 // cost returns a cost from nothing to more than can pass.
@@ -228,12 +208,7 @@ func (w *world) note(r *limit.Request, d *limit.Decision) {
 // TestScriptAgreesWithMemory compares the scripts on a real Redis with the embedded store, decision by
 // decision and settlement by settlement: levels, waits and resets to the microsecond, ids, lists, errors.
 func TestScriptAgreesWithMemory(t *testing.T) {
-	server := redistest.Start(t)
-	conn, err := redistest.Dial(server.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t)
 	buckets := []limit.Algorithm{limit.TokenBucketAlgorithm, limit.LeakyBucketAlgorithm}
 	for _, tt := range []struct {
 		name       string

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/vectors"
 )
 
@@ -43,12 +42,7 @@ func (w *world) replay(trace vectors.Trace, form limit.StateForm) {
 // TestScriptVectors runs the traces that the arithmetic in Go is held to through the script on a
 // real Redis.
 func TestScriptVectors(t *testing.T) {
-	server := redistest.Start(t)
-	conn, err := redistest.Dial(server.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t)
 	files, err := filepath.Glob("../limit/testdata/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

@@ -6,22 +6,16 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/lua"
 )
 
 // TestOutsideTheBoundaries: when the clock has left the periods whose boundaries came along, a call
 // charges, settles and stores nothing.
 func TestOutsideTheBoundaries(t *testing.T) {
-	server := redistest.Start(t)
-	conn, err := redistest.Dial(server.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t)
 	w := newWindowWorld(t, conn, 1)
-	w.decide = w.do("SCRIPT", "LOAD", lua.Decide()).(string) // testHead knows no TIME
-	w.finish = w.do("SCRIPT", "LOAD", lua.Settle()).(string)
+	w.decider = w.do("SCRIPT", "LOAD", lua.Decide()).(string) // testHead knows no TIME
+	w.settler = w.do("SCRIPT", "LOAD", lua.Settle()).(string)
 	day, err := limit.NewCalendarWindow(5, limit.Day, time.UTC)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +36,7 @@ func TestOutsideTheBoundaries(t *testing.T) {
 		var c call
 		c.pack(0, requests, clock)
 		d := new(limit.Decision)
-		alone, err := unpack(w.run(w.decide, &c), requests, []*limit.Decision{d})
+		alone, err := unpack(w.run(w.decider, &c), requests, []*limit.Decision{d})
 		if err != nil || len(alone.outside) == 1 != outside || d.Allowed == outside && d.Tier == limit.TierNone != outside {
 			t.Errorf("%v off: left alone %v, error %v, decision %+v", off, alone, err, d)
 		}
@@ -50,7 +44,7 @@ func TestOutsideTheBoundaries(t *testing.T) {
 			t.Errorf("%v off: at %d: got %+v, want the window to end at %d", off, d.At, d.Verdicts[0], end)
 		}
 		c.packSettlement(0, s, clock)
-		_, again, err := unpackSettled(w.run(w.finish, &c), s)
+		_, again, err := unpackSettled(w.run(w.settler, &c), s)
 		if err != nil || again == codeOutside != outside {
 			t.Errorf("%v off: settled with %d, error %v", off, again, err)
 		}
@@ -67,7 +61,7 @@ func (w *windowWorld) one(l *limit.Limit, after, cost int64) limit.Verdict {
 	var c call
 	c.pack(w.now, requests, unclocked)
 	d := new(limit.Decision)
-	if _, err := unpack(w.run(w.decide, &c), requests, []*limit.Decision{d}); err != nil {
+	if _, err := unpack(w.run(w.decider, &c), requests, []*limit.Decision{d}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.keep(&requests[0], d)
@@ -77,12 +71,7 @@ func (w *windowWorld) one(l *limit.Limit, after, cost int64) limit.Verdict {
 // TestGivenBackWholly: a sliding window of which all was given back is forgotten when it ends, not one
 // window later, and the next charge begins a new grid.
 func TestGivenBackWholly(t *testing.T) {
-	server := redistest.Start(t)
-	conn, err := redistest.Dial(server.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t)
 	w := newWindowWorld(t, conn, 1)
 	sliding, err := limit.NewSlidingWindow(5, 60_000_000)
 	if err != nil {
@@ -94,7 +83,7 @@ func TestGivenBackWholly(t *testing.T) {
 	w.now += 10_000_000
 	var c call
 	c.packSettlement(w.now, s, unclocked)
-	if got, _, err := unpackSettled(w.run(w.finish, &c), s); err != nil || got.Verdicts[0].Remaining != 5 || got.Verdicts[0].ResetAfter != 0 {
+	if got, _, err := unpackSettled(w.run(w.settler, &c), s); err != nil || got.Verdicts[0].Remaining != 5 || got.Verdicts[0].ResetAfter != 0 {
 		t.Errorf("got %+v, error %v", got, err)
 	}
 	if life := w.dies["rl:{l:x}"] - w.now; life != 50_000_000 {
@@ -108,12 +97,7 @@ func TestGivenBackWholly(t *testing.T) {
 // TestWindowsHealTheirTimeToLive: a key that has lost its time to live gets it back with the next
 // charge, and without one it counts as absent from its window's end on.
 func TestWindowsHealTheirTimeToLive(t *testing.T) {
-	server := redistest.Start(t)
-	conn, err := redistest.Dial(server.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t)
 	fixed, err := limit.NewFixedWindow(2, 60_000_000)
 	if err != nil {
 		t.Fatal(err)

@@ -2,54 +2,33 @@ package remote
 
 import (
 	"fmt"
-	"math"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tidegate/tidegate/internal/limit"
-	"github.com/tidegate/tidegate/internal/local"
 	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/lua"
 )
 
 // windowWorld is one random trace over fixed, calendar and sliding windows, asked and settled through
 // the scripts on a real Redis and through local.Memory, at times that the test chooses.
 type windowWorld struct {
-	t              *testing.T
-	rng            *rand.Rand
-	conn           *redistest.Conn
-	decide, finish string // the hashes of the scripts
-	memory         *local.Memory
-	limits         []*limit.Limit
-	now            int64
-	wait           int64            // the retry-after of the last denial
-	dies           map[string]int64 // when Redis would have dropped the key, by its TTL
-	stored         map[string]bool  // the keys that Redis holds; every TTL was taken from them
-	tickets        []*limit.Ticket
-	ids            int
+	rig
+	limits  []*limit.Limit
+	wait    int64           // the retry-after of the last denial
+	stored  map[string]bool // the keys that Redis holds; every TTL was taken from them
+	tickets []*limit.Ticket
+	ids     int
 }
 
 // windowZones have changes of the clocks of all kinds in 2025 and 2026, and none.
 var windowZones = []string{"Europe/Paris", "America/New_York", "Africa/Cairo", "America/Havana", "Asia/Kathmandu", "Australia/Lord_Howe"}
 
 func newWindowWorld(t *testing.T, conn *redistest.Conn, seed uint64) *windowWorld {
-	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	begin := time.Date(2025, time.Month(1+seed%20), 20, 12, 0, 0, 0, time.UTC)
-	w := &windowWorld{
-		t: t, conn: conn, memory: memory, rng: rand.New(rand.NewPCG(seed, 8)),
-		now: begin.UnixMicro(), dies: map[string]int64{}, stored: map[string]bool{},
-	}
-	w.do("FLUSHALL")
-	w.decide = w.do("SCRIPT", "LOAD", testHead+lua.Decide()).(string)
-	w.finish = w.do("SCRIPT", "LOAD", testHead+lua.Settle()).(string)
+	w := &windowWorld{rig: newRig(t, conn, seed, 8, begin.UnixMicro()), stored: map[string]bool{}}
 	zone, err := time.LoadLocation(windowZones[w.rng.IntN(len(windowZones))])
 	if err != nil {
 		t.Fatal(err)
@@ -66,11 +45,6 @@ func newWindowWorld(t *testing.T, conn *redistest.Conn, seed uint64) *windowWorl
 		w.limits = append(w.limits, l)
 	}
 	return w
-}
-
-// log returns a random number between low and high, evenly spread over its logarithm.
-func (w *windowWorld) log(low, high float64) int64 {
-	return int64(math.Exp(math.Log(low) + w.rng.Float64()*(math.Log(high)-math.Log(low))))
 }
 
 // change gives a limit of the same window another number.
@@ -121,30 +95,13 @@ func (w *windowWorld) pause() {
 	w.wait = 0
 }
 
-// dropExpired drops what has expired in both stores: once the clock has stepped back, one that still
-// had such a state would go on with it, and one that had not would not.
+// dropExpired drops what has expired in both stores, before the clock steps back.
 func (w *windowWorld) dropExpired() {
-	for key, dies := range w.dies {
-		if w.now >= dies {
-			w.do("DEL", key)
-			delete(w.dies, key)
-			delete(w.stored, key)
-			if err := w.memory.Forget(w.t.Context(), limit.Charge{Key: key}); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-	}
-}
-
-func (w *windowWorld) do(args ...string) any {
-	reply, err := w.conn.Do(args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if failure, ok := reply.(redistest.ReplyError); ok {
-		w.t.Fatal(failure)
-	}
-	return reply
+	w.rig.dropExpired()
+	maps.DeleteFunc(w.stored, func(key string, _ bool) bool {
+		_, alive := w.dies[key]
+		return !alive
+	})
 }
 
 // run runs a script at w.now. It keeps each key's time to live, which must not run in real time, and
@@ -220,7 +177,7 @@ func (w *windowWorld) ask(step int) {
 	requests := w.requests()
 	var c call
 	c.pack(w.now, requests, unclocked)
-	text := w.run(w.decide, &c)
+	text := w.run(w.decider, &c)
 	got, want := make([]*limit.Decision, len(requests)), make([]*limit.Decision, len(requests))
 	for i := range requests {
 		got[i], want[i] = new(limit.Decision), new(limit.Decision)
@@ -297,7 +254,7 @@ func (w *windowWorld) settle(step int) {
 	}
 	var c call
 	c.packSettlement(w.now, s, unclocked)
-	text := w.run(w.finish, &c)
+	text := w.run(w.settler, &c)
 	got, again, err := unpackSettled(text, s)
 	want, wantErr := w.memory.SettleAt(w.now, s)
 	same := got.Done == want.Done && slices.Equal(got.Verdicts, want.Verdicts)
@@ -309,12 +266,7 @@ func (w *windowWorld) settle(step int) {
 // TestWindowScriptsAgreeWithMemory compares the scripts on a real Redis with the arithmetic in Go,
 // verdict by verdict and settlement by settlement: levels, waits, resets and marks to the microsecond.
 func TestWindowScriptsAgreeWithMemory(t *testing.T) {
-	server := redistest.Start(t)
-	conn, err := redistest.Dial(server.Socket())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t)
 	traces, steps := 10, 1000
 	if !testing.Short() {
 		traces, steps = 20, 4000

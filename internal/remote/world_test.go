@@ -1,52 +1,28 @@
 package remote
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/tidegate/tidegate/internal/limit"
-	"github.com/tidegate/tidegate/internal/local"
 	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/lua"
 )
 
 // world is one random trace: limits whose settings change on the way, asked and settled through the
 // scripts on a real Redis and through local.Memory, at times that the test chooses.
 type world struct {
-	t       *testing.T
-	rng     *rand.Rand
-	conn    *redistest.Conn
-	script  string // the hash of the one that decides
-	settler string // of the one that settles
-	keeper  string
-	memory  *local.Memory
+	rig
+	keeper  string // the hash of the script
 	limits  []*limit.Limit
-	now     int64
-	calm    bool             // time passes and steps by seconds, not by years
-	wait    int64            // the retry-after of the last denial
-	dies    map[string]int64 // when Redis would have dropped the key, by its TTL
-	ids     int              // given to requests so far
-	granted []limit.Request  // with a Grant, some of which are asked again
+	calm    bool            // time passes and steps by seconds, not by years
+	wait    int64           // the retry-after of the last denial
+	ids     int             // given to requests so far
+	granted []limit.Request // with a Grant, some of which are asked again
 	tickets []*limit.Ticket
 	seen    map[string]int // what has happened, how often
 }
-
-// testHead stands before a script: the shebang makes Redis refuse keys that the call did not
-// declare, and every time to live is a thousand times as long, so that none runs out in real time.
-const testHead = `#!lua
-local server = redis
-local redis = setmetatable({call = function(command, key, ...)
-  local args = {...}
-  if command == 'SET' then args[3] = args[3] * 1000 end
-  if command == 'PEXPIRE' then args[1] = args[1] * 1000 end
-  return server.call(command, key, unpack(args))
-end}, {__index = server})
-`
 
 // keeper returns the keys' times to live, and makes them too long to run out.
 const keeper = `
@@ -62,18 +38,7 @@ return left
 const untouched = 4_000_000_000_000_000
 
 func newWorld(t *testing.T, conn *redistest.Conn, seed uint64, algorithms ...limit.Algorithm) *world {
-	memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{
-		t: t, conn: conn, memory: memory,
-		rng: rand.New(rand.NewPCG(seed, 7)), now: 1_780_000_000_000_000,
-		dies: map[string]int64{}, seen: map[string]int{},
-	}
-	w.do("FLUSHALL")
-	w.script = w.do("SCRIPT", "LOAD", testHead+lua.Decide()).(string)
-	w.settler = w.do("SCRIPT", "LOAD", testHead+lua.Settle()).(string)
+	w := &world{rig: newRig(t, conn, seed, 7, 1_780_000_000_000_000), seen: map[string]int{}}
 	w.keeper = w.do("SCRIPT", "LOAD", keeper).(string)
 	for i, algorithm := range algorithms {
 		l := &limit.Limit{Name: "l" + strconv.Itoa(i), Unit: limit.RequestsUnit}
@@ -145,7 +110,7 @@ func (w *world) transaction(commands ...[]string) []any {
 func (w *world) ask(requests []limit.Request) []*limit.Decision {
 	var c call
 	c.pack(w.now, requests, func(time.Time) int64 { return 0 })
-	text := w.run(w.script, &c)
+	text := w.run(w.decider, &c)
 	decisions := make([]*limit.Decision, len(requests))
 	for i := range decisions {
 		decisions[i] = new(limit.Decision)
@@ -156,16 +121,4 @@ func (w *world) ask(requests []limit.Request) []*limit.Decision {
 		w.t.Fatalf("unpack: now %d, left alone %v, error %v", now, alone, err)
 	}
 	return decisions
-}
-
-func (w *world) do(args ...string) any {
-	w.t.Helper()
-	reply, err := w.conn.Do(args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if failure, ok := reply.(redistest.ReplyError); ok {
-		w.t.Fatal(failure)
-	}
-	return reply
 }
