@@ -227,13 +227,7 @@ func (s *site) useEverything() {
 }
 
 // everyLimit begins a list of limits with one of every algorithm.
-const everyLimit = `limits:
-  - {name: bucket, rate: 1/h, burst: 10, unit: tokens, key: [user]}
-  - {name: leaky, algorithm: leaky_bucket, rate: 1/h, burst: 10, unit: tokens, key: [user]}
-  - {name: leakylog, algorithm: leaky_bucket_log, rate: 1/h, capacity: 10, unit: tokens, key: [user]}
-  - {name: log, algorithm: sliding_window_log, limit: 10, window: 1h, unit: tokens, key: [user]}
-  - {name: sliding, algorithm: sliding_window, limit: 10, window: 1h, unit: tokens, key: [user]}
-  - {name: fixed, algorithm: fixed_window, limit: 10, window: 1h, unit: tokens, key: [user]}
+const everyLimit = tokenLimits + `
   - {name: daily, algorithm: fixed_window, limit: 10, period: day, unit: tokens, key: [user]}
   - {name: slots, algorithm: concurrency, limit: 2, ttl: 1h, key: [user]}
 `

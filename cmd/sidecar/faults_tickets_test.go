@@ -43,14 +43,16 @@ func (s *site) finish(ticket string, tokens int64) bool {
 	return r.Settled
 }
 
-const ticketLimits = `
-limits:
+// tokenLimits begins a list of limits with one of 10 tokens for each algorithm that counts them.
+const tokenLimits = `limits:
   - {name: bucket, rate: 1/h, burst: 10, unit: tokens, key: [user]}
   - {name: leaky, algorithm: leaky_bucket, rate: 1/h, burst: 10, unit: tokens, key: [user]}
   - {name: leakylog, algorithm: leaky_bucket_log, rate: 1/h, capacity: 10, unit: tokens, key: [user]}
   - {name: log, algorithm: sliding_window_log, limit: 10, window: 1h, unit: tokens, key: [user]}
   - {name: sliding, algorithm: sliding_window, limit: 10, window: 1h, unit: tokens, key: [user]}
-  - {name: fixed, algorithm: fixed_window, limit: 10, window: 1h, unit: tokens, key: [user]}
+  - {name: fixed, algorithm: fixed_window, limit: 10, window: 1h, unit: tokens, key: [user]}`
+
+const ticketLimits = "\n" + tokenLimits + `
   - {name: short, algorithm: fixed_window, limit: 10, window: 500ms, unit: tokens, key: [user]}
   - {name: shortlog, algorithm: sliding_window_log, limit: 10, window: 500ms, unit: tokens, key: [user]}
   - {name: global, algorithm: concurrency, limit: 3, ttl: 1h, key: [user]}

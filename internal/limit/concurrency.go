@@ -9,16 +9,14 @@ import (
 // their slots expire. In front stand those that have expired and were not removed yet: they hold nothing.
 type concurrency Slots
 
-const (
-	prunedSlots = 1000 // how many expired holders one write removes at most
-	listedSlots = 1000 // of how many holders, those that expire first, the oldest are listed
-)
+// listedSlots is of how many holders, those that expire first, the oldest are listed.
+const listedSlots = 1000
 
 // decide says how long it takes until enough slots are free. A slot that would expire later than one
 // granted now is cut to that: the clock was set back, or the TTL was shortened.
 func (r *concurrency) decide(s *State, now, cost int64) (wait int64, moved bool) {
 	moved = r.cut(s, now+r.TTL)
-	live := s.Entries[expired(s.Entries, now):]
+	live := s.Entries[countUpTo(s.Entries, now):]
 	s.Entries = prune(s.Entries, now)
 	cost = min(cost, 1)
 	if cost > r.Limit {
@@ -36,7 +34,7 @@ func (r *concurrency) decide(s *State, now, cost int64) (wait int64, moved bool)
 
 // cut lets no slot expire after latest, and reports whether one would have.
 func (r *concurrency) cut(s *State, latest int64) bool {
-	from := expired(s.Entries, latest)
+	from := countUpTo(s.Entries, latest)
 	if from == len(s.Entries) {
 		return false
 	}
@@ -47,25 +45,14 @@ func (r *concurrency) cut(s *State, latest int64) bool {
 	return true
 }
 
-// expired returns how many of the entries, which are in the order of At, have expired by now.
-func expired(entries []Entry, now int64) int {
-	n, _ := slices.BinarySearchFunc(entries, now, func(e Entry, now int64) int {
-		if e.At > now {
-			return 1
-		}
-		return -1
-	})
-	return n
-}
-
 // prune leaves out expired entries, as many as one write removes; with the last one all, since the
 // state then counts as absent.
 func prune(entries []Entry, now int64) []Entry {
-	gone := expired(entries, now)
+	gone := countUpTo(entries, now)
 	if gone == len(entries) {
 		return nil
 	}
-	return entries[min(gone, prunedSlots):]
+	return entries[min(gone, droppedAtOnce):]
 }
 
 func (r *concurrency) charge(s *State, now, cost int64, id string) {
@@ -75,7 +62,7 @@ func (r *concurrency) charge(s *State, now, cost int64, id string) {
 }
 
 func (r *concurrency) report(s *State, now int64) (left, reset int64) {
-	live := len(s.Entries) - expired(s.Entries, now)
+	live := len(s.Entries) - countUpTo(s.Entries, now)
 	if live > 0 {
 		reset = r.until(s) - now
 	}
@@ -108,14 +95,14 @@ func (r *concurrency) renew(s *State, now int64, id string) (held bool) {
 	s.Entries = prune(s.Entries, now)
 	if held {
 		slot.At = now + r.TTL
-		s.Entries = slices.Insert(s.Entries, expired(s.Entries, slot.At), slot)
+		s.Entries = slices.Insert(s.Entries, countUpTo(s.Entries, slot.At), slot)
 	}
 	return held
 }
 
 // take takes the slot of the decision named id out of the state, if it is still held.
 func take(s *State, now int64, id string) (slot Entry, held bool) {
-	for i := expired(s.Entries, now); i < len(s.Entries); i++ {
+	for i := countUpTo(s.Entries, now); i < len(s.Entries); i++ {
 		if s.Entries[i].ID == id {
 			slot = s.Entries[i]
 			s.Entries = slices.Concat(s.Entries[:i], s.Entries[i+1:])
@@ -126,7 +113,7 @@ func take(s *State, now int64, id string) (slot Entry, held bool) {
 }
 
 func (r *concurrency) list(s *State, now int64) []Listed {
-	live := s.Entries[expired(s.Entries, now):]
+	live := s.Entries[countUpTo(s.Entries, now):]
 	oldest := slices.Clone(live[:min(len(live), listedSlots)])
 	slices.SortStableFunc(oldest, func(a, b Entry) int { return cmp.Compare(a.Start, b.Start) })
 	var all []Listed

@@ -279,14 +279,8 @@ func TestFixedWindowAgreesWithALedger(t *testing.T) {
 
 // TestSteadyTrafficBelowTheLimitPasses: 500 requests a second of 3,000 allowed, for a minute.
 func TestSteadyTrafficBelowTheLimitPasses(t *testing.T) {
-	fixed, err := limit.NewFixedWindow(3000, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sliding, err := limit.NewSlidingWindow(3000, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixed := made(t)(limit.NewFixedWindow(3000, 1_000_000))
+	sliding := made(t)(limit.NewSlidingWindow(3000, 1_000_000))
 	for _, set := range []limit.Settings{fixed, sliding} {
 		var k key
 		for n := range int64(30_000) {
@@ -300,18 +294,9 @@ func TestSteadyTrafficBelowTheLimitPasses(t *testing.T) {
 // TestRefundsAfterTheWindow: what is given back after the window has ended makes no state and lets no
 // more pass in the next one.
 func TestRefundsAfterTheWindow(t *testing.T) {
-	day, err := limit.NewCalendarWindow(5, limit.Day, zoneOf(t, "Europe/Paris"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := limit.NewFixedWindow(5, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sliding, err := limit.NewSlidingWindow(5, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	day := made(t)(limit.NewCalendarWindow(5, limit.Day, zoneOf(t, "Europe/Paris")))
+	plain := made(t)(limit.NewFixedWindow(5, 1_000_000))
+	sliding := made(t)(limit.NewSlidingWindow(5, 1_000_000))
 	for _, set := range []limit.Settings{day, plain, sliding} {
 		var s limit.State
 		now := int64(vectorStart)
@@ -335,14 +320,8 @@ func TestRefundsAfterTheWindow(t *testing.T) {
 
 // TestWindowDebts: a settlement may leave a debt, which ends with its window, up to 2^53.
 func TestWindowDebts(t *testing.T) {
-	plain, err := limit.NewFixedWindow(5, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sliding, err := limit.NewSlidingWindow(5, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := made(t)(limit.NewFixedWindow(5, 1_000_000))
+	sliding := made(t)(limit.NewSlidingWindow(5, 1_000_000))
 	for _, set := range []limit.Settings{plain, sliding} {
 		var s limit.State
 		set.Decide(&s, vectorStart, 2)
@@ -370,14 +349,8 @@ func TestWindowDebts(t *testing.T) {
 
 // TestWindowShares: of a node's share, a cost above it passes when nothing is used, and leaves a debt.
 func TestWindowShares(t *testing.T) {
-	plain, err := limit.NewFixedWindow(2, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sliding, err := limit.NewSlidingWindow(2, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := made(t)(limit.NewFixedWindow(2, 1_000_000))
+	sliding := made(t)(limit.NewSlidingWindow(2, 1_000_000))
 	for _, whole := range []limit.Settings{plain, sliding} {
 		for _, nodes := range []int64{1, 2, 3} {
 			set := whole.Share(nodes)
@@ -409,18 +382,9 @@ func TestWindowShares(t *testing.T) {
 
 // TestWindowSeeds: a seeded state has so much left, and no more than that until reset.
 func TestWindowSeeds(t *testing.T) {
-	day, err := limit.NewCalendarWindow(10, limit.Day, zoneOf(t, "UTC"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := limit.NewFixedWindow(10, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sliding, err := limit.NewSlidingWindow(10, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	day := made(t)(limit.NewCalendarWindow(10, limit.Day, zoneOf(t, "UTC")))
+	plain := made(t)(limit.NewFixedWindow(10, 1_000_000))
+	sliding := made(t)(limit.NewSlidingWindow(10, 1_000_000))
 	for _, set := range []limit.Settings{day, plain, sliding} {
 		for left, want := range map[int64]int64{10: 10, 11: 10, 4: 4, 0: 0, -3: -3, math.MinInt64 / 2: 10 - limit.MaxNumber} {
 			s := set.Seed(vectorStart, left, 400_000)

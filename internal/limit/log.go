@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// droppedAtOnce is how many entries that no longer count one charge or settlement takes out of a log at
+// droppedAtOnce is how many entries that no longer count one charge or settlement takes out of a state at
 // most, so that none takes long.
 const droppedAtOnce = 1000
 

@@ -166,10 +166,7 @@ func traffic(set *limit.Settings, next func(k *key, now int64) (pause, cost int6
 func TestSlidingWindowBound(t *testing.T) {
 	const span = 1_000_000
 	for _, number := range []int64{1, 10, 100, 1000} {
-		set, err := limit.NewSlidingWindow(number, span)
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := made(t)(limit.NewSlidingWindow(number, span))
 		rng := rand.New(rand.NewPCG(uint64(number), 6))
 		kinds := []struct {
 			name string
@@ -212,10 +209,7 @@ func TestSlidingWindowBound(t *testing.T) {
 // windows that begin with their first charge never more than the limit.
 func TestFixedWindowBound(t *testing.T) {
 	const span, number = 1_000_000, 10
-	set, err := limit.NewFixedWindow(number, span)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := made(t)(limit.NewFixedWindow(number, span))
 	all := traffic(&set, func(k *key, now int64) (int64, int64) {
 		if end := k.state.Window.End; now < end-1 {
 			return end - 1 - now, number - 1

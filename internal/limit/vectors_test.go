@@ -47,3 +47,14 @@ func TestVectors(t *testing.T) {
 		}
 	}
 }
+
+// made returns what a constructor of settings has made, which must be no error.
+func made(t *testing.T) func(limit.Settings, error) limit.Settings {
+	return func(s limit.Settings, err error) limit.Settings {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}

@@ -15,24 +15,27 @@ func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time
 	q.asks = limit.Request{Deadline: deadline, MaxWait: query.MaxWait, List: query.Peek}
 	q.direct = query.MaxWait > 0 || query.RequestID != ""
 	q.ticket = query.Ticket
-	q.asks.Life = rules.TicketTTL
+	q.asks.Life = lifeOf(rules, q.charges) + query.MaxWait
 	for i := range q.charges {
-		if c := &q.charges[i]; c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0 {
+		if c := &q.charges[i]; takesSlot(c) {
 			if query.MaxWait >= ttlOf(c) {
 				return &limit.InvalidError{Field: "max_wait_ms", Reason: "must be below the ttl of limit " + strconv.Quote(c.Limit.Name) + ", whose slot counts from the charge"}
 			}
 			q.ticket = true
-			q.asks.Life = max(q.asks.Life, ttlOf(c))
 		}
 	}
 	if query.RequestID != "" && len(q.charges) > 0 {
 		q.asks.Grant, q.asks.GrantTTL = q.policy.GrantKey(query, q.charges), rules.RequestIDTTL+query.MaxWait
 	}
-	q.asks.Life += query.MaxWait
 	if q.ticket || q.asks.Grant != "" || q.asks.MaxWait > 0 {
 		q.asks.ID = rand.Text()
 	}
 	return nil
+}
+
+// takesSlot reports whether the charge is for a slot.
+func takesSlot(c *limit.Charge) bool {
+	return c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0
 }
 
 func ttlOf(slot *limit.Charge) time.Duration {
@@ -135,15 +138,16 @@ func (l *Limiter) Renew(ctx context.Context, arrival time.Time, ticket string) (
 	if err != nil {
 		return "", err
 	}
-	t.Expires = max(t.Expires, answer.At+l.life(t.Charges).Microseconds())
+	t.Expires = max(t.Expires, answer.At+lifeOf(l.Rules(), t.Charges).Microseconds())
 	return t.Seal(l.secret()), nil
 }
 
-// life returns how long a ticket of these charges may be settled: as long as its slots may be held.
-func (l *Limiter) life(charges []limit.Charge) time.Duration {
-	life := l.Rules().TicketTTL
+// lifeOf returns how long a ticket of these charges may be settled: at least as long as its slots may be
+// held.
+func lifeOf(rules *limit.Rules, charges []limit.Charge) time.Duration {
+	life := rules.TicketTTL
 	for i := range charges {
-		if c := &charges[i]; c.Settings.Algorithm == limit.ConcurrencyAlgorithm && c.Cost > 0 {
+		if c := &charges[i]; takesSlot(c) {
 			life = max(life, ttlOf(c))
 		}
 	}
@@ -178,7 +182,7 @@ func (l *Limiter) settle(ctx context.Context, arrival time.Time, s *limit.Settle
 		}
 		return limit.Settled{Done: s.Act != limit.Renew, At: arrival.UnixMicro()}, nil
 	}
-	s.Deadline, s.Life = arrival.Add(l.timeout), l.life(charges)
+	s.Deadline, s.Life = arrival.Add(l.timeout), lifeOf(l.Rules(), charges)
 	shared := l.tier != nil && s.Ticket.Home == 0
 	if shared {
 		for i := range charges {
