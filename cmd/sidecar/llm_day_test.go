@@ -71,17 +71,21 @@ func (d *day) post(n int, path, body string) (status int, answer map[string]any,
 	return response.StatusCode, answer, err
 }
 
-// insist asks until it is answered, of another sidecar each time. Only the killed one may fail.
-func (d *day) insist(n int, path, body string) (int, map[string]any) {
+// insist asks until it is answered, of another sidecar each time. Only the killed one may fail. In doubt,
+// as after a failure, a denial is no answer: what was asked before may be granted after it.
+func (d *day) insist(n int, path, body string, doubt bool) (int, map[string]any) {
+	end := time.Now().Add(waitTime)
 	for attempt := 0; ; attempt++ {
 		status, answer, err := d.post(n+2*attempt, path, body)
 		switch {
-		case err == nil && status != http.StatusServiceUnavailable:
+		case err == nil && status != http.StatusServiceUnavailable && !(doubt && status == http.StatusTooManyRequests):
 			return status, answer
-		case !d.killed.Load() && err != nil || attempt > 20:
+		case !d.killed.Load() && err != nil || time.Now().After(end):
 			d.t.Errorf("%s: status %d, error %v", path, status, err)
 			return status, answer
 		}
+		doubt = doubt || err != nil
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -91,7 +95,7 @@ func (d *day) stream(n int) {
 	estimate := rng.Int64N(2000)
 	id := fmt.Sprint("s", d.ids.Add(1))
 	question := fmt.Sprintf(`{"policy": "llm", "attributes": {"tenant": "acme"}, "cost": {"tokens": %d}, "ticket": true, "request_id": %q}`, estimate, id)
-	status, answer := d.insist(n, "/v1/check", question)
+	status, answer := d.insist(n, "/v1/check", question, false)
 	if status == http.StatusTooManyRequests {
 		return
 	}
@@ -110,11 +114,11 @@ func (d *day) stream(n int) {
 	case 0: // it forgets to finish: the slot frees itself
 		return
 	case 1: // the same question once more
-		if status, again := d.insist(n+1, "/v1/check", question); status != http.StatusOK || again["ticket"] == nil {
+		if status, again := d.insist(n+1, "/v1/check", question, false); status != http.StatusOK || again["ticket"] == nil {
 			d.t.Errorf("the repeat: status %d, answer %v", status, again)
 		}
 	case 2:
-		if status, renewed := d.insist(n+1, "/v1/renew", fmt.Sprintf(`{"ticket": %q}`, ticket)); status != http.StatusOK {
+		if status, renewed := d.insist(n+1, "/v1/renew", fmt.Sprintf(`{"ticket": %q}`, ticket), false); status != http.StatusOK {
 			d.t.Errorf("renew: status %d, answer %v", status, renewed)
 		} else {
 			ticket = renewed["ticket"].(string)
@@ -127,7 +131,7 @@ func (d *day) stream(n int) {
 	ends() // once it asks to finish, the slot may be another's before the answer is here
 	finish := fmt.Sprintf(`{"ticket": %q, "cost": {"tokens": %d}}`, ticket, actual)
 	for times := 1 + rng.IntN(2); times > 0; times-- {
-		if status, answer := d.insist(n+times, "/v1/finish", finish); status != http.StatusOK {
+		if status, answer := d.insist(n+times, "/v1/finish", finish, false); status != http.StatusOK {
 			d.t.Errorf("finish: status %d, answer %v", status, answer)
 		}
 	}
@@ -162,7 +166,7 @@ func runStreamClient(spec string) int {
 }
 
 // killClients starts clients, kills each at some moment around its question, and then asks the same
-// question once more, which tells what became of it and leaves it charged once.
+// question until it is granted, which leaves it charged once, whenever the first one gets there.
 func (d *day) killClients(clients int) {
 	self, err := os.Executable()
 	if err != nil {
@@ -182,14 +186,11 @@ func (d *day) killClients(clients int) {
 			time.Sleep(time.Duration(i) * 40 * time.Millisecond)
 			_ = command.Process.Kill()
 			_ = command.Wait()
-			switch status, answer := d.insist(4, "/v1/check", question); status {
-			case http.StatusOK:
-				d.granted.Add(1)
-				d.tokens.Add(7)
-			case http.StatusTooManyRequests:
-			default:
+			if status, answer := d.insist(4, "/v1/check", question, true); status != http.StatusOK {
 				d.t.Errorf("status %d, answer %v", status, answer)
 			}
+			d.granted.Add(1)
+			d.tokens.Add(7)
 		})
 	}
 	group.Wait()
