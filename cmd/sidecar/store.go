@@ -77,12 +77,23 @@ func openEmbedded(cfg *config.Config, secret limit.Secret, registry prometheus.R
 }
 
 func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Registerer, logger *slog.Logger) (*store, error) {
+	gate, err := breaker.NewGate(breaker.GateConfig{
+		Failures: uint32(cfg.Breaker.Failures),
+		Window:   cfg.Breaker.Window,
+		OpenFor:  cfg.Breaker.OpenFor,
+		Logger:   logger,
+		Registry: registry,
+	})
+	if err != nil {
+		return nil, err
+	}
 	settings := remote.Config{
 		Addr:      cfg.Redis.Addr,
 		Username:  cfg.Redis.Username,
 		Timeout:   cfg.Redis.Timeout,
 		KeyPrefix: cfg.Redis.KeyPrefix,
 		Secret:    secret,
+		Gate:      gate,
 		Logger:    logger,
 		Registry:  registry,
 	}
@@ -93,7 +104,6 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 		}
 	}
 	if cfg.Redis.TLS != nil {
-		var err error
 		if settings.TLS, err = newTLS(cfg.Redis.TLS, cfg.Redis.Addr); err != nil {
 			return nil, err
 		}
@@ -104,50 +114,40 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 	}
 	s := &store{close: shared.Close, secret: shared.Secret, former: shared.Former, timeout: cfg.Redis.Timeout}
 	s.nodes.Store(int64(cfg.Nodes))
-	guarded, shares, err := s.guard(cfg, shared, registry, logger)
+	shares, err := s.degrade(cfg, shared, registry)
 	if err != nil {
 		return nil, errors.Join(err, shared.Close())
 	}
-	s.Store = guarded
 	s.run = func(ctx context.Context, limits func() []*limit.Limit) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return shares.Run(ctx) })
-		group.Go(func() error { return shared.Run(ctx, guarded.Do, limits) })
+		group.Go(func() error { return shared.Run(ctx, limits) })
 		return group.Wait()
 	}
 	s.health = func() admin.StoreHealth {
-		return redisHealth(cmp.Or(guarded.Cause(), shared.Reachable()), guarded.State())
+		return redisHealth(cmp.Or(gate.Cause(), shared.Reachable()), gate.State())
 	}
 	return s, nil
 }
 
-// guard puts the local tier, the breaker and the degradation policy around Redis. It returns the
-// memory of this node's shares too.
-func (s *store) guard(cfg *config.Config, shared *remote.Store, registry prometheus.Registerer, logger *slog.Logger) (*breaker.Store, *local.Memory, error) {
+// degrade puts the local tier and the degradation policy around Redis. It returns the memory of this
+// node's shares.
+func (s *store) degrade(cfg *config.Config, shared *remote.Store, registry prometheus.Registerer) (*local.Memory, error) {
 	tier, err := local.NewTier(local.TierConfig{
 		MaxKeys:  cfg.Local.MaxKeys,
 		Recheck:  cfg.Local.Recheck,
 		Registry: labeled(registry, "mirror"),
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	s.tier = tier
 	memory, err := local.NewMemory(local.MemoryConfig{MaxKeys: cfg.Local.MaxKeys, Registry: labeled(registry, "fallback")})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	nodes := func(l *limit.Limit) int { return max(int(s.nodes.Load()), shared.Nodes(l)) }
-	guarded, err := breaker.New(breaker.Config{
-		Shared:   shared,
-		Share:    local.NewFallback(memory, tier, nodes),
-		Failures: uint32(cfg.Breaker.Failures),
-		Window:   cfg.Breaker.Window,
-		OpenFor:  cfg.Breaker.OpenFor,
-		Logger:   logger,
-		Registry: registry,
-	})
-	return guarded, memory, err
+	s.tier, s.Store = tier, breaker.New(shared, local.NewFallback(memory, tier, nodes))
+	return memory, nil
 }
 
 // labeled tells the metrics of the process's several local stores apart.

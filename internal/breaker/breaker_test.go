@@ -78,9 +78,47 @@ func (f *fakeShare) Decide(requests []limit.Request, decisions []*limit.Decision
 	}
 }
 
+// gated makes the calls of a fakeShared through a gate, as the real store does.
+type gated struct {
+	*breaker.Gate
+	next *fakeShared
+}
+
+func (g gated) do(call func() error) error {
+	done, err := g.Allow()
+	if err != nil {
+		return err
+	}
+	err = call()
+	done(err)
+	return err
+}
+
+func (g gated) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) {
+	err := g.do(func() error { return g.next.Decide(ctx, requests, decisions) })
+	for _, d := range decisions {
+		if err != nil && d.Tier == limit.TierNone {
+			d.Err = err
+		}
+	}
+}
+
+func (g gated) Forget(ctx context.Context, c limit.Charge) error {
+	return g.do(func() error { return g.next.Forget(ctx, c) })
+}
+
+func (g gated) Settle(ctx context.Context, s *limit.Settlement) (answer limit.Settled, err error) {
+	err = g.do(func() error {
+		answer, err = g.next.Settle(ctx, s)
+		return err
+	})
+	return answer, err
+}
+
 // bench is a Store over fakes, with what it logs.
 type bench struct {
 	*breaker.Store
+	*breaker.Gate
 	shared   *fakeShared
 	share    *fakeShare
 	registry *prometheus.Registry
@@ -88,17 +126,16 @@ type bench struct {
 }
 
 // newBench makes a Store of which every call ends as *err says at the time.
-func newBench(t *testing.T, cfg breaker.Config, err *error) *bench {
+func newBench(t *testing.T, cfg breaker.GateConfig, err *error) *bench {
 	t.Helper()
 	b := &bench{share: &fakeShare{}, registry: prometheus.NewRegistry()}
 	b.shared = &fakeShared{do: func([]limit.Request, []*limit.Decision) error { return *err }}
-	cfg.Shared, cfg.Share, cfg.Registry = b.shared, b.share, b.registry
-	cfg.Logger = slog.New(slog.NewTextHandler(&b.log, nil))
-	store, failed := breaker.New(cfg)
+	cfg.Registry, cfg.Logger = b.registry, slog.New(slog.NewTextHandler(&b.log, nil))
+	gate, failed := breaker.NewGate(cfg)
 	if failed != nil {
 		t.Fatal(failed)
 	}
-	b.Store = store
+	b.Gate, b.Store = gate, breaker.New(gated{gate, b.shared}, b.share)
 	return b
 }
 
@@ -164,7 +201,7 @@ func TestTripRule(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var result error
-				b := newBench(t, breaker.Config{Failures: tt.failures}, &result)
+				b := newBench(t, breaker.GateConfig{Failures: tt.failures}, &result)
 				for _, step := range tt.calls {
 					if step == ' ' {
 						time.Sleep(time.Second)
@@ -192,10 +229,10 @@ func (b *bench) open(t *testing.T, result *error) {
 // TestRefusalSaysWhy: whoever the open breaker turns away learns what the last call met.
 func TestRefusalSaysWhy(t *testing.T) {
 	var result error
-	b := newBench(t, breaker.Config{}, &result)
+	b := newBench(t, breaker.GateConfig{}, &result)
 	b.open(t, &result)
-	err := b.Do(func() error { t.Error("a call went through an open breaker"); return nil })
-	if !errors.Is(err, limit.ErrUnavailable) || !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "breaker is open") {
+	done, err := b.Allow()
+	if done != nil || !errors.Is(err, limit.ErrUnavailable) || !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "breaker is open") {
 		t.Errorf("got %v, want that the breaker is open, and what it met", err)
 	}
 }
@@ -205,7 +242,7 @@ func TestRefusalSaysWhy(t *testing.T) {
 func TestRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var result error
-		b := newBench(t, breaker.Config{}, &result)
+		b := newBench(t, breaker.GateConfig{}, &result)
 		for range 2 { // twice: nothing is left of the first time
 			b.open(t, &result)
 			before := b.shared.called()
@@ -257,9 +294,13 @@ func TestHalfOpenLetsOneThrough(t *testing.T) {
 	for _, result := range []error{nil, errTimeout} {
 		synctest.Test(t, func(t *testing.T) {
 			var fail error
-			b := newBench(t, breaker.Config{}, &fail)
+			b := newBench(t, breaker.GateConfig{}, &fail)
 			late := make(chan struct{})
-			go func() { _ = b.Do(func() error { <-late; return errTimeout }) }()
+			done, err := b.Allow()
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { <-late; done(errTimeout) }()
 			synctest.Wait()
 			b.open(t, &fail)
 			time.Sleep(2001 * time.Millisecond)
@@ -289,37 +330,33 @@ func TestHalfOpenLetsOneThrough(t *testing.T) {
 	}
 }
 
-// TestDoneIsAlwaysCalled pins that no way in which the one call of a half-open breaker may end
-// blocks it for ever.
-func TestDoneIsAlwaysCalled(t *testing.T) {
+// TestNoEndBlocks pins that no way in which the one call of a half-open breaker may end blocks it for
+// ever.
+func TestNoEndBlocks(t *testing.T) {
 	tests := []struct {
 		name string
-		call func() error
+		end  error
 		want string
 	}{
-		{"success", func() error { return nil }, "closed"},
-		{"failure", func() error { return errTimeout }, "open"},
-		{"an error of an unknown kind", func() error { return errors.New("strange") }, "open"},
-		{"cancel", func() error { return errCanceled }, "half-open"},
-		{"a bare cancel", func() error { return context.Canceled }, "half-open"},
-		{"wrong type", func() error { return errForeign }, "half-open"},
-		{"panic", func() error { panic("a bug") }, "open"},
+		{"success", nil, "closed"},
+		{"failure", errTimeout, "open"},
+		{"an error of an unknown kind", errors.New("strange"), "open"},
+		{"cancel", errCanceled, "half-open"},
+		{"a bare cancel", context.Canceled, "half-open"},
+		{"wrong type", errForeign, "half-open"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var result error
-				b := newBench(t, breaker.Config{}, &result)
+				b := newBench(t, breaker.GateConfig{}, &result)
 				b.open(t, &result)
 				time.Sleep(2001 * time.Millisecond)
-				func() {
-					defer func() {
-						if caught := recover(); (caught != nil) != (tt.name == "panic") {
-							t.Errorf("recovered %v", caught)
-						}
-					}()
-					_ = b.Do(tt.call)
-				}()
+				done, err := b.Allow()
+				if err != nil {
+					t.Fatal(err)
+				}
+				done(tt.end)
 				b.wantState(t, tt.want)
 				time.Sleep(2001 * time.Millisecond)
 				result = nil
@@ -333,7 +370,7 @@ func TestDoneIsAlwaysCalled(t *testing.T) {
 // TestForget pins that a reset goes through the breaker and has no policy to fall back on.
 func TestForget(t *testing.T) {
 	var result error
-	b := newBench(t, breaker.Config{}, &result)
+	b := newBench(t, breaker.GateConfig{}, &result)
 	if err := b.Forget(t.Context(), limit.Charge{}); err != nil {
 		t.Errorf("Forget: %v", err)
 	}
@@ -345,11 +382,11 @@ func TestForget(t *testing.T) {
 
 func TestMetricTwice(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	cfg := breaker.Config{Logger: slog.New(slog.DiscardHandler), Registry: registry}
-	if _, err := breaker.New(cfg); err != nil {
+	cfg := breaker.GateConfig{Logger: slog.New(slog.DiscardHandler), Registry: registry}
+	if _, err := breaker.NewGate(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := breaker.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "breaker: register metrics: ") {
+	if _, err := breaker.NewGate(cfg); err == nil || !strings.HasPrefix(err.Error(), "breaker: register metrics: ") {
 		t.Errorf("a second breaker on one registry: %v", err)
 	}
 }
@@ -358,7 +395,7 @@ func TestMetricTwice(t *testing.T) {
 // Redis.
 func TestQuestionsOwnErrors(t *testing.T) {
 	for _, policy := range []limit.FailurePolicy{limit.FailOpen, limit.FailClosed, limit.FailLocal} {
-		b := newBench(t, breaker.Config{}, nil)
+		b := newBench(t, breaker.GateConfig{}, nil)
 		b.shared.do = func(_ []limit.Request, decisions []*limit.Decision) error {
 			decisions[0].Tier, decisions[0].Err = limit.TierRedis, limit.OtherCost()
 			return nil

@@ -59,7 +59,7 @@ func TestDegrade(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var result error = errTimeout
-			b := newBench(t, breaker.Config{Failures: 1}, &result)
+			b := newBench(t, breaker.GateConfig{Failures: 1}, &result)
 			b.share.denies = map[string]bool{"drained": true, "drained-shadow": true}
 			for _, when := range []string{"the call fails", "the breaker is open"} {
 				b.share.asked = nil
@@ -122,7 +122,7 @@ func asked(requests []limit.Request) string {
 // not: an expired one degrades, one on a key of a wrong type is refused whatever its policy.
 func TestSingleRequestsFail(t *testing.T) {
 	var result error
-	b := newBench(t, breaker.Config{Failures: 1}, &result)
+	b := newBench(t, breaker.GateConfig{Failures: 1}, &result)
 	open, closed := limitOf("open", limit.FailOpen), limitOf("closed", limit.FailClosed)
 	requests := []limit.Request{request(open), request(open), request(closed), request(open)}
 	b.shared.do = func(_ []limit.Request, decisions []*limit.Decision) error {
@@ -151,7 +151,7 @@ func TestSingleRequestsFail(t *testing.T) {
 // is not decided, and so charged, a second time.
 func TestAnswersBeforeAFailureHold(t *testing.T) {
 	var result error
-	b := newBench(t, breaker.Config{Failures: 1}, &result)
+	b := newBench(t, breaker.GateConfig{Failures: 1}, &result)
 	local := limitOf("local", limit.FailLocal)
 	b.shared.do = func(_ []limit.Request, decisions []*limit.Decision) error {
 		decisions[0].Tier, decisions[0].Verdicts = limit.TierRedis, []limit.Verdict{{Limit: local, Allowed: true}}

@@ -19,6 +19,7 @@ import (
 // rig is a Store over Redis, of whose calls none takes longer than wait.
 type rig struct {
 	*breaker.Store
+	*breaker.Gate
 	registry *prometheus.Registry
 	wait     time.Duration
 }
@@ -34,20 +35,20 @@ func newRigWithin(t *testing.T, addr string, wait time.Duration) *rig {
 	t.Helper()
 	r := &rig{registry: prometheus.NewRegistry(), wait: wait}
 	logger := slog.New(slog.DiscardHandler)
+	var err error
+	r.Gate, err = breaker.NewGate(breaker.GateConfig{OpenFor: time.Hour, Logger: logger, Registry: r.registry})
+	if err != nil {
+		t.Fatal(err)
+	}
 	redis, err := remote.New(remote.Config{
-		Addr: addr, Username: "default", Password: func() (string, error) { return "right", nil },
+		Addr: addr, Gate: r.Gate, Username: "default", Password: func() (string, error) { return "right", nil },
 		Timeout: wait, KeyPrefix: "rl", Logger: logger, Registry: r.registry,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = redis.Close() })
-	r.Store, err = breaker.New(breaker.Config{
-		Shared: redis, Share: &fakeShare{}, OpenFor: time.Hour, Logger: logger, Registry: r.registry,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.Store = breaker.New(redis, &fakeShare{})
 	return r
 }
 

@@ -98,7 +98,7 @@ func openPath(t *testing.T, s limit.Settings) (path *limiter.Limiter, away *bool
 	}
 	away = new(bool)
 	var result error
-	b := newBench(t, breaker.Config{}, &result)
+	b := newBench(t, breaker.GateConfig{}, &result)
 	b.shared.do = func(requests []limit.Request, decisions []*limit.Decision) error {
 		if *away {
 			return errTimeout

@@ -1,6 +1,8 @@
 package breaker_test
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,16 +16,14 @@ import (
 //
 // A call counts as a failure when it was sent with at least half of its time left and got no answer. So
 // the times are long: what this process is late by, because the machine is busy with other tests, must
-// stay far below half of the wait less the delay.
+// stay far below half of the wait less what a call takes.
 func TestOverloadIsNoFailure(t *testing.T) {
 	const (
 		wait    = 2 * time.Second
-		delay   = 200 * time.Millisecond
-		callers = 500 // with 32 connections they wait for 3.1s
+		busy    = 100 * time.Millisecond
+		callers = 2000 // a call carries 64 of them, so that they wait for 3s
 	)
-	server := redistest.Start(t, redistest.WithUsers("default on >right ~* &* +@all"))
-	proxy := redistest.NewProxy(t, server.Addr())
-	r := newRigWithin(t, proxy.Addr(), wait)
+	r := newRigWithin(t, slowRedis(t, busy), wait)
 	var degraded, shared atomic.Int64
 	ask := func() {
 		if open, _ := r.ask(t.Context(), t); open.Degraded {
@@ -43,15 +43,47 @@ func TestOverloadIsNoFailure(t *testing.T) {
 		}
 		group.Wait()
 	}
-	ask()                                   // which connects
-	flood(64, func() bool { return false }) // all connections
-	proxy.SetDelay(delay)
+	ask() // which connects
 	end := time.Now().Add(wait * 3 / 2)
 	flood(callers, func() bool { return time.Now().Before(end) && r.State() == "closed" })
-	if degraded.Load() == 0 || shared.Load() <= 65 {
+	if degraded.Load() == 0 || shared.Load() <= 1 {
 		t.Fatalf("%d answers without Redis, %d by it: this is no overload", degraded.Load(), shared.Load())
 	}
 	if got := r.State(); got != "closed" {
 		t.Errorf("the breaker is %s after %d answers by Redis: %v", got, shared.Load(), r.errors(t))
 	}
+}
+
+// slowRedis is a Redis of which each call of a script takes so long, one after the other.
+func slowRedis(t *testing.T, busy time.Duration) (addr string) {
+	server := redistest.Start(t)
+	behind, err := redistest.Dial(server.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = behind.Close() })
+	var mu sync.Mutex // guards behind
+	return redistest.NewStub(t, func(command []string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		switch strings.ToUpper(command[0]) {
+		case "HELLO":
+			return "*2\r\n" + redistest.Bulk("version") + redistest.Bulk("7.0.0")
+		case "TIME":
+			now := time.Now()
+			return "*2\r\n" + redistest.Bulk(fmt.Sprint(now.Unix())) + redistest.Bulk("0")
+		case "AUTH", "SCRIPT", "SELECT":
+			return "+OK\r\n"
+		case "EVALSHA":
+			time.Sleep(busy)
+		}
+		reply, err := behind.Do(command...)
+		if err != nil {
+			return fmt.Sprintf("-ERR %v\r\n", err)
+		}
+		if failed, ok := reply.(redistest.ReplyError); ok {
+			return "-" + string(failed) + "\r\n"
+		}
+		return redistest.Bulk(fmt.Sprint(reply))
+	}).Addr()
 }

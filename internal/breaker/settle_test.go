@@ -1,7 +1,6 @@
 package breaker_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -17,7 +16,7 @@ import (
 func TestDegradedDecisionIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var result error = errTimeout
-		b := newBench(t, breaker.Config{}, &result)
+		b := newBench(t, breaker.GateConfig{}, &result)
 		open, local := limitOf("open", limit.FailOpen), limitOf("local", limit.FailLocal)
 		alone, mixed := request(open), request(open, local)
 		alone.ID, alone.Life = "alone", time.Minute
@@ -38,7 +37,7 @@ func TestDegradedDecisionIsNamed(t *testing.T) {
 
 func TestListsStandBesideVerdicts(t *testing.T) {
 	var result error = errTimeout
-	b := newBench(t, breaker.Config{}, &result)
+	b := newBench(t, breaker.GateConfig{}, &result)
 	r := request(limitOf("open", limit.FailOpen), limitOf("one", limit.FailLocal), limitOf("other", limit.FailOpen), limitOf("three", limit.FailLocal))
 	r.List = true
 	d := decide(t, b, []limit.Request{r})[0]
@@ -63,7 +62,7 @@ func TestListsStandBesideVerdicts(t *testing.T) {
 // cost.
 func TestShareRefuses(t *testing.T) {
 	var result error = errTimeout
-	b := newBench(t, breaker.Config{}, &result)
+	b := newBench(t, breaker.GateConfig{}, &result)
 	b.share.err = limit.OtherCost()
 	d := decide(t, b, []limit.Request{request(limitOf("open", limit.FailOpen), limitOf("local", limit.FailLocal))})[0]
 	if !errors.Is(d.Err, b.share.err) || !d.Degraded {
@@ -75,7 +74,7 @@ func TestShareRefuses(t *testing.T) {
 // others through the breaker.
 func TestSettleGoesWhereTheTicketWasGiven(t *testing.T) {
 	var result error
-	b := newBench(t, breaker.Config{}, &result)
+	b := newBench(t, breaker.GateConfig{}, &result)
 	own := &limit.Settlement{Act: limit.Finish, Ticket: &limit.Ticket{Home: 9}}
 	shared := &limit.Settlement{Act: limit.Finish, Ticket: &limit.Ticket{}}
 	if answer, err := b.Settle(t.Context(), shared); err != nil || !answer.Done || answer.At != 2 {
@@ -96,64 +95,3 @@ func TestSettleGoesWhereTheTicketWasGiven(t *testing.T) {
 		t.Errorf("%d settled by the share, %d by Redis, want 11 and 1", len(b.share.settled), len(b.shared.settled))
 	}
 }
-
-// TestWhatASettlementCounts: an answer is one, whatever it says; without one it is safe to ask again.
-func TestWhatASettlementCounts(t *testing.T) {
-	tooDeep := &limit.InvalidError{Field: "cost", Reason: "too deep"}
-	tests := []struct {
-		name  string
-		err   error
-		state string
-	}{
-		{"done", nil, "closed"},
-		{"expired", limit.ErrExpired, "closed"},
-		{"a debt too deep", tooDeep, "closed"},
-		{"a wrong type", limit.ErrWrongType, "closed"},
-		{"no answer in time, as from a long log", errTimeout, "closed"},
-		{"no connection", errConnection, "open"},
-		{"unavailable", limit.ErrUnavailable, "open"},
-		{"cancelled", errCanceled, "closed"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			result := tt.err
-			b := newBench(t, breaker.Config{}, &result)
-			for range 5 {
-				answer, err := b.Settle(context.Background(), &limit.Settlement{Ticket: &limit.Ticket{}})
-				if !errors.Is(err, tt.err) || err == nil && !answer.Done || err != nil && tt.state == "open" && answer.Done {
-					t.Fatalf("%+v, %v, want %v", answer, err, tt.err)
-				}
-			}
-			b.wantState(t, tt.state)
-			before := len(b.shared.settled)
-			if tt.state == "open" {
-				result = nil
-				_, err := b.Settle(context.Background(), &limit.Settlement{Ticket: &limit.Ticket{}})
-				if !errors.Is(err, limit.ErrUnavailable) || len(b.shared.settled) != before {
-					t.Errorf("while the breaker is open: %v after %d calls, want ErrUnavailable without one", err, len(b.shared.settled)-before)
-				}
-			}
-		})
-	}
-}
-
-// TestAnswersOfSettlementsEndARow: Redis lives, whatever it thinks of the tickets.
-func TestAnswersOfSettlementsEndARow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		result := error(errTimeout)
-		b := newBench(t, breaker.Config{}, &result)
-		for range 4 {
-			b.call(t)
-		}
-		time.Sleep(11 * time.Second) // beyond the window: only failures in a row count
-		result = limit.ErrExpired
-		_, _ = b.Settle(t.Context(), &limit.Settlement{Ticket: &limit.Ticket{}})
-		result = errTimeout
-		for range 4 {
-			b.call(t)
-		}
-		b.wantState(t, "closed")
-	})
-}
-
-var errConnection error = &limit.StoreError{Failure: limit.FailureConnection, Err: errors.New("refused")}

@@ -108,7 +108,7 @@ func TestSecretIsShared(t *testing.T) {
 	for range 4 {
 		b := newBench(t, remote.Config{Addr: server.Addr()})
 		stores = append(stores, b)
-		group.Go(func() { b.store.Run(ctx, direct, noLimits) })
+		group.Go(func() { b.store.Run(ctx, noLimits) })
 	}
 	agreed := func() bool {
 		for _, b := range stores {

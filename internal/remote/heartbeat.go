@@ -72,17 +72,14 @@ func (s *Store) Former() limit.Secret {
 	return nil
 }
 
-// Guard makes a call unless a circuit breaker is open, and counts how it ended.
-type Guard func(call func() error) error
-
-// Run sends a heartbeat through guard every second until ctx ends: it agrees on the secret, says
+// Run sends a heartbeat through the gate every second until ctx ends: it agrees on the secret, says
 // that this node is alive for each of limits, and counts the others. It logs when Redis is lost or
 // found again, and at the end takes this node out of the count.
-func (s *Store) Run(ctx context.Context, guard Guard, limits func() []*limit.Limit) error {
+func (s *Store) Run(ctx context.Context, limits func() []*limit.Limit) error {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for {
-		err := guard(func() error { return s.heartbeat(ctx, limits(), nodeLife) })
+		err := s.guarded(func() error { return s.heartbeat(ctx, limits(), nodeLife) })
 		if err != nil {
 			s.health.steady = time.Time{}
 		}

@@ -20,29 +20,21 @@ const (
 	poolSize    = 10_000
 )
 
-// outlive returns when ctx ends, but lets the call go on for as long as its round trips may take.
-// Otherwise a Redis that answers in time, yet not several times within it, could never be given a
-// connection: the next call finds the one that this call has made ready. A call that gets no turn
-// before ctx ends is not made.
-func (s *Store) outlive(ctx context.Context, call func(context.Context) error) error {
-	select {
-	case s.turns <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+// unhurried returns a context for a call, whose end is not that of the callers' waits: the call goes on
+// for as long as its round trips may take. Otherwise a Redis that answers in time, yet not several
+// times within it, could never be given a connection: the next call finds the one that this call has
+// made ready.
+func (s *Store) unhurried() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), roundTrips*s.cfg.Timeout)
+}
+
+// ready sees to it that Redis's time is known, without which no deadline can be given: the first
+// connection reads it.
+func (s *Store) ready(ctx context.Context) error {
+	if s.clock.known() {
+		return nil
 	}
-	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundTrips*s.cfg.Timeout)
-	ended := make(chan error, 1)
-	s.underWay.Go(func() {
-		defer func() { <-s.turns }()
-		defer cancel()
-		ended <- call(longer)
-	})
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return s.client.Ping(ctx).Err()
 }
 
 // script is a script, and the hash by which Redis knows it.
@@ -51,13 +43,21 @@ type script struct{ text, hash string }
 func newScript(text string) script { return script{text, redis.NewScript(text).Hash()} }
 
 // run sends a script once, by its hash. A server that does not know it has run nothing, and gets its
-// text.
+// text. Whatever its reply says of Redis's time is taken over.
 func (s *Store) run(ctx context.Context, script *script, c *call, p *passage) (string, error) {
 	text, err := s.send(ctx, "EVALSHA", script.hash, c, p)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		text, err = s.send(ctx, "EVAL", script.text, c, p)
 	}
-	return text, err
+	if err != nil {
+		return "", err
+	}
+	r := readReply(text)
+	if err := r.failed(); err != nil {
+		return "", err
+	}
+	s.clock.set(r.now, time.Now())
+	return text, nil
 }
 
 // passage is how far a call has come: it waits for a connection until it is either sent or

@@ -55,9 +55,9 @@ func TestLostGrantHoldsOneSlot(t *testing.T) {
 			Charges: []limit.Charge{charge(l, "a", 1), charge(calls, "a", 1)}, ID: id, Life: time.Hour,
 			Grant: "rl:{rate:a}:~request:x", GrantTTL: time.Minute, Deadline: time.Now().Add(wait),
 		}
-		err := b.store.Decide(t.Context(), []limit.Request{r}, []*limit.Decision{d})
+		b.store.Decide(t.Context(), []limit.Request{r}, []*limit.Decision{d})
 		d.Conclude()
-		return d, err
+		return d, d.Err
 	}
 	proxy.DropReplies(true)
 	if _, err := ask(b, "FIRST", 300*time.Millisecond); !errors.Is(err, limit.ErrUnavailable) {

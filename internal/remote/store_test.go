@@ -40,9 +40,6 @@ func newBench(t *testing.T, cfg remote.Config) *bench {
 	return b
 }
 
-// direct is a Guard without a breaker.
-func direct(call func() error) error { return call() }
-
 func noLimits() []*limit.Limit { return nil }
 
 // hourly is a limit of one token an hour over the given burst: nothing refills in a test.
@@ -65,9 +62,12 @@ func charge(l *limit.Limit, key string, cost int64) limit.Charge {
 func (b *bench) ask(timeout time.Duration, charges ...limit.Charge) (limit.Decision, error) {
 	d := new(limit.Decision)
 	requests := []limit.Request{{Charges: charges, Deadline: time.Now().Add(timeout)}}
-	err := b.store.Decide(context.Background(), requests, []*limit.Decision{d})
+	b.store.Decide(context.Background(), requests, []*limit.Decision{d})
+	if errors.Is(d.Err, limit.ErrUnavailable) {
+		return *d, d.Err
+	}
 	d.Conclude()
-	return *d, err
+	return *d, nil
 }
 
 func (b *bench) mustAsk(charges ...limit.Charge) limit.Decision {
@@ -172,9 +172,7 @@ func TestOneCallCarriesMany(t *testing.T) {
 		}
 		b.mustAsk(charge(l, "warm", 1))
 		before := server.Calls(t, "evalsha")
-		if err := b.store.Decide(t.Context(), requests, decisions); err != nil {
-			t.Fatal(err)
-		}
+		b.store.Decide(t.Context(), requests, decisions)
 		if calls := server.Calls(t, "evalsha") - before; calls != 1 {
 			t.Errorf("5 requests took %d calls", calls)
 		}
