@@ -5,7 +5,7 @@
 --   now              µs since 1970; 0 means Redis TIME (only tests give another)
 --   settings         an array of arrays of numbers
 --   for each key     algorithm number × 2, plus 1 for the String form
---   requests         how many, then each; see the script
+--   the script's own: see there
 
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[1]

@@ -2,7 +2,10 @@
 -- and `make`, which returns the algorithm of a number from its .lua file. Most calls are of one request:
 -- what they do not need is not made, functions included.
 --
--- KEYS and what ARGV[1] begins with: see batch.lua. Then for each request:
+-- KEYS and what ARGV[1] begins with: see batch.lua. Then:
+--   orders   how many, then for each what a node says of its leases on a key: key, settings (both counted
+--            from 1), how many tokens it wants, reports: how many, then for each epoch, slot, used, unused
+--   requests how many, then for each:
 --     deadline       µs since 1970; a request that is past it is left alone; 0 means none
 --     more           0, or 1 and then:
 --       hold         a charge of a leaky bucket passes when it drains within so many µs
@@ -15,17 +18,32 @@
 --
 -- The reply is one msgpack array: now, then for each request a code:
 --   0, 1  denied, allowed; then for each charge µs to wait (0 passes, -1 never does), what is left, µs
---         until it is as if unused; the mark, if asked for; how many are listed and for each cost, age
---         and due, if asked for
+--         until it is as if unused; of a leased limit, how much is out; the mark, if asked for; how many
+--         are listed and for each cost, age and due, if asked for
 --   2     past its deadline
 --   3     a key holds something else
 --   4     granted before, then a string: a msgpack array of now at that time, until when a ticket may
 --         be settled, id, hold, flags, charges, each charge's cost, and then what was replied for each charge
 --   5     now is outside the calendar periods that came along
+-- and then for each order epoch, slot, tokens and µs: what was lent, and for how long it may be handed out;
+-- four zeros when nothing was.
 --
+-- All reports are taken before the first request is decided, and all tokens are lent after the last.
 -- A request passes when every charge that is not a shadow passes; then all that pass are charged.
 -- Later requests see what earlier ones took. All keys are read before the first is written, and
 -- each is written at most once, so an error leaves nothing half done.
+
+local orders, firsts = args[pos], nil
+pos = pos + 1
+if orders > 0 then
+  firsts = {}
+  for i = 1, orders do
+    firsts[i] = pos
+    local s, set, last = states[args[pos]], settings[args[pos + 1]], pos + 4 * args[pos + 3]
+    if not s.broken then s.algorithm.take_back(s, set, now, args, pos + 4, last) end
+    pos = last + 4
+  end
+end
 
 local waits = {}
 local requests = args[pos]
@@ -78,6 +96,10 @@ for _ = 1, requests do
       end
       out[n + 1], out[n + 2], out[n + 3] = wait, a.report(s, set, now)
       n = n + 3
+      if a.out then
+        n = n + 1
+        out[n] = a.out(s)
+      end
       if flags % 2 == 1 then
         n = n + 1
         out[n] = cost > 0 and a.mark(s, set, now) or 0
@@ -98,6 +120,16 @@ for _ = 1, requests do
     local s = states[note]
     s.text, s.ttl, s.saved = cmsgpack.pack(grant), ttl, true
   end
+end
+
+for i = 1, orders do
+  local first = firsts[i]
+  local s, set, want = states[args[first]], settings[args[first + 1]], args[first + 2]
+  out[n + 1], out[n + 2], out[n + 3], out[n + 4] = 0, 0, 0, 0
+  if want > 0 and not s.broken then
+    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = s.algorithm.lend(s, set, now, want)
+  end
+  n = n + 4
 end
 
 for i = 1, #states do

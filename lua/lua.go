@@ -10,7 +10,7 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// algorithms are the files of the algorithms, by number: limit.Algorithm, and 0 for a note.
+// algorithms are the files of the algorithms, by limit.Settings.Number, and 0 for a note.
 var algorithms = [...]string{
 	"note",
 	"token_bucket",
@@ -20,6 +20,8 @@ var algorithms = [...]string{
 	"sliding_window",
 	"fixed_window",
 	"concurrency",
+	"leased_bucket",
+	"leased_window",
 }
 
 // Decide returns the script that decides a batch of requests.
@@ -28,6 +30,10 @@ func Decide() string { return assemble("decide") }
 // Settle returns the script that settles a ticket. A server that knows shebangs runs it even when
 // memory is short.
 func Settle() string { return assemble("settle") }
+
+// Forget returns the script that makes a leased limit's state as if it were never used. A server that
+// knows shebangs runs it even when memory is short.
+func Forget() string { return assemble("forget") }
 
 // Heartbeat returns the script that keeps and counts the living nodes of each limit.
 func Heartbeat() string { return text("heartbeat") }
@@ -38,6 +44,7 @@ func assemble(script string) string {
 	var b strings.Builder
 	b.WriteString(text("state"))
 	fmt.Fprintf(&b, "\nlocal function logs()\n%s\nend\n", text("log"))
+	fmt.Fprintf(&b, "\nlocal function leases()\n%s\nend\n", text("lease"))
 	b.WriteString("\nlocal function make(number)\n")
 	for number, name := range algorithms {
 		fmt.Fprintf(&b, "if number == %d then\n%s\nend\n", number, text(name))

@@ -1,7 +1,7 @@
 -- settle.lua: settles or renews the charges of tickets. It stands behind state.lua, batch.lua and the
 -- algorithms, as decide.lua does, but may run when memory is short.
 --
--- KEYS and what ARGV[1] begins with: see batch.lua. It carries one request:
+-- KEYS and what ARGV[1] begins with: see batch.lua. Then comes 1, the number of requests, and:
 --   deadline       µs since 1970; past it the request is left alone; 0 means none
 --   act            1 finish, 2 renew, 3 give back: only the slots, if something was charged after it in its
 --                  leaky buckets
@@ -13,7 +13,7 @@
 --
 -- The reply is one msgpack array: now, then a code:
 --   0, 1  not done (it was finished before), done; then for each charge what is left
---         and µs until it is as if unused
+--         and µs until it is as if unused; of a leased limit, how much is out
 --   2     past its deadline
 --   3     a key holds something else
 --   5     now is outside the calendar periods that came along
@@ -82,6 +82,10 @@ if code < 2 then
     local s, set = states[args[c]], settings[args[c + 1]]
     out[n + 1], out[n + 2] = s.algorithm.report(s, set, now)
     n = n + 2
+    if s.algorithm.out then
+      n = n + 1
+      out[n] = s.algorithm.out(s)
+    end
   end
   if code == 1 then
     if act ~= 2 then

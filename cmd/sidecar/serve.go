@@ -92,6 +92,7 @@ func newSidecar(cfg *config.Config, follow *reloads, logger *slog.Logger) (_ *si
 		Store:    s.store,
 		Embedded: cfg.Redis == nil,
 		Tier:     s.store.tier,
+		Leases:   s.store.leases,
 		Secret:   s.store.secret,
 		Former:   s.store.former,
 		Timeout:  s.store.timeout,

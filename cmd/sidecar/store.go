@@ -32,7 +32,8 @@ const embeddedTimeout = 50 * time.Millisecond
 // store is the store that the config asks for, with what belongs to it.
 type store struct {
 	limiter.Store
-	tier    limiter.Tier // nil: none
+	tier    limiter.Tier   // nil: none
+	leases  limiter.Leases // nil: none
 	run     func(ctx context.Context, limits func() []*limit.Limit) error
 	close   func() error
 	secret  func() limit.Secret
@@ -118,10 +119,16 @@ func openRedis(cfg *config.Config, secret limit.Secret, registry prometheus.Regi
 	if err != nil {
 		return nil, errors.Join(err, shared.Close())
 	}
+	leases, err := local.NewLeases(local.LeasesConfig{MaxKeys: cfg.Local.MaxKeys, Timeout: cfg.Redis.Timeout, Registry: registry})
+	if err != nil {
+		return nil, errors.Join(err, shared.Close())
+	}
+	s.leases = leases
 	s.run = func(ctx context.Context, limits func() []*limit.Limit) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return shares.Run(ctx) })
 		group.Go(func() error { return shared.Run(ctx, limits) })
+		group.Go(func() error { return leases.Run(ctx, shared) })
 		return group.Wait()
 	}
 	s.health = func() admin.StoreHealth {

@@ -14,7 +14,7 @@ func (s *Store) degrade(r *limit.Request, d *limit.Decision, cause error) {
 	d.Reset()
 	d.Degraded, d.Tier = true, limit.TierFallback
 	own := *r
-	own.Charges = nil
+	own.Charges, own.Orders = nil, nil // a share lends nothing
 	for _, c := range r.Charges {
 		switch {
 		case c.Limit.OnRedisFailure == limit.FailClosed && !c.Limit.Shadow:

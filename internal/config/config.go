@@ -182,7 +182,7 @@ type contents struct {
 
 // read takes every setting of the file.
 func (c *Config) read(root *mapping, written *contents) {
-	root.later("leases", "authorize")
+	root.later("authorize")
 	root.inRequest()
 	c.Listen.read(root)
 	c.readRedis(root)
@@ -196,7 +196,11 @@ func (c *Config) read(root *mapping, written *contents) {
 	c.warnOfCuts(root)
 	read(root, "on_redis_failure", failurePolicy, &c.OnRedisFailure)
 	hashed := readAttributes(root)
-	written.limits = readLimits(root, c.OnRedisFailure)
+	hold := readHold(root)
+	if c.Redis == nil {
+		hold = 0 // a node alone has nobody to share with
+	}
+	written.limits = readLimits(root, c.OnRedisFailure, hold)
 	written.policies = readPolicies(root, written.limits)
 	root.close()
 	c.Hashed = hashed.inUse(root.src, written.limits)

@@ -91,6 +91,9 @@ func (d *description) limit(l *limit.Limit, written writtenLimit) {
 	d.title(1, l.Name)
 	d.line(2, "algorithm", "%s, state %s", l.Settings.Algorithm, cmp.Or(written.kind.stored, l.State.String()))
 	written.numbers.describe(d, &l.Settings)
+	if hold := l.Settings.Hold; hold > 0 {
+		d.line(2, "mode", "leased, each lease for %s", span(time.Duration(hold)*time.Microsecond))
+	}
 	d.line(2, "counts", "%s, %d when the request does not say%s", l.Unit, l.DefaultCost,
 		optional(l.Settings.Algorithm == limit.ConcurrencyAlgorithm, "; one slot, however many"))
 	if len(l.Key) == 0 {

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
@@ -12,6 +13,7 @@ type limitEntry struct {
 	limit   limit.Limit
 	at      pos
 	cost    setting[int64] // default_cost
+	hold    time.Duration  // of leases, when its mode is leased; else 0
 	written writtenLimit
 }
 
@@ -36,8 +38,9 @@ func (l *limitEntry) attributes() []string {
 	return names
 }
 
-// readLimits reads the limits, each with onFailure where it names no policy of its own.
-func readLimits(root *mapping, onFailure limit.FailurePolicy) []*limitEntry {
+// readLimits reads the limits, each with onFailure where it names no policy of its own. A leased one is held for
+// hold; 0 means that none is leased.
+func readLimits(root *mapping, onFailure limit.FailurePolicy, hold time.Duration) []*limitEntry {
 	v, ok := root.get("limits")
 	if !ok {
 		if root.lacks("limits") {
@@ -56,7 +59,7 @@ func readLimits(root *mapping, onFailure limit.FailurePolicy) []*limitEntry {
 		if !ok {
 			continue
 		}
-		l := &limitEntry{at: m.at}
+		l := &limitEntry{at: m.at, hold: hold}
 		l.limit.OnRedisFailure = onFailure
 		l.read(m)
 		if line, twice := lines[l.limit.Name]; twice && l.limit.Name != "" {
@@ -107,13 +110,26 @@ func (l *limitEntry) read(m *mapping) {
 // build makes the limit's own settings of its numbers.
 func (l *limitEntry) build(m *mapping) {
 	size := l.written.kind.size
-	built, ok := l.written.numbers.build(m.src, m.placeOf(size, "rate", "refill"))
+	built, ok := l.settings(m.src, m.placeOf(size, "rate", "refill"), l.written.numbers)
 	if ok && l.deniesDefault(&built) {
 		m.src.refuse(m.placeOf("default_cost", size), "default_cost of %d is above the %s of %d, so a request without a cost never passes: raise the %s or lower default_cost",
 			l.limit.DefaultCost, size, built.Capacity(), size)
 	}
 	l.limit.Settings = built
 	l.warnOfUnit(m)
+}
+
+// settings makes settings of a limit's numbers, or of an override's.
+func (l *limitEntry) settings(src *source, at pos, n numbers) (limit.Settings, bool) {
+	built, ok := n.build(src, at)
+	if !ok || l.hold == 0 {
+		return built, ok
+	}
+	leased, err := built.Leased(l.hold.Microseconds())
+	if err != nil {
+		src.refuse(at, "%s", strings.TrimPrefix(err.Error(), "limit: "))
+	}
+	return leased, err == nil
 }
 
 // warnOfUnit warns where a default does not go with a unit other than requests.
@@ -148,8 +164,23 @@ func (l *limitEntry) readState(m *mapping, k *kind) {
 			return limit.HashState, ok
 		}, &l.limit.State)
 	}
+	l.readMode(m, k)
+}
+
+// readMode reads whether the limit is leased.
+func (l *limitEntry) readMode(m *mapping, k *kind) {
+	leased := false
 	if v, ok := m.get("mode"); ok {
-		v.choice([]string{"strict"}, "leased")
+		word, _ := v.choice([]string{"strict", "leased"})
+		leased = word == "leased"
+		if leased && k.size != "" && !k.leasable {
+			v.src.refuse(v.at, "mode is leased, which a %s cannot be: take it out, or write algorithm: token_bucket or fixed_window", k.algorithm)
+		} else if leased && l.hold == 0 {
+			v.src.warn(v.at, "leased has no effect without redis: this process decides alone")
+		}
+	}
+	if !leased || !k.leasable {
+		l.hold = 0
 	}
 }
 

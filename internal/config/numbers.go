@@ -54,18 +54,19 @@ type kind struct {
 	read      func(*mapping, limit.Algorithm) numbers // reads the settings of a limit
 	size      string                                  // the setting that says how much can pass at once
 	pace      []string                                // the settings that say in what time, of which a limit has one
+	leasable  bool                                    // nodes may take some of it on lease
 	stored    string                                  // what holds the state in Redis; empty: the setting state says it
 	label     string                                  // what messages call it; set by readKind
 }
 
 // kinds are the algorithms, the default first.
 var kinds = [...]kind{
-	{algorithm: limit.TokenBucketAlgorithm, read: as(readBucket), size: "burst", pace: []string{"rate"}},
+	{algorithm: limit.TokenBucketAlgorithm, read: as(readBucket), size: "burst", pace: []string{"rate"}, leasable: true},
 	{algorithm: limit.LeakyBucketAlgorithm, read: as(readBucket), size: "burst", pace: []string{"rate"}},
 	{algorithm: limit.LeakyBucketLogAlgorithm, read: as(readBucket), size: "capacity", pace: []string{"rate"}, stored: sortedSet},
 	{algorithm: limit.SlidingWindowLogAlgorithm, read: as(readWindow), size: "limit", pace: []string{"window"}, stored: sortedSet},
 	{algorithm: limit.SlidingWindowAlgorithm, read: as(readWindow), size: "limit", pace: []string{"window"}},
-	{algorithm: limit.FixedWindowAlgorithm, read: as(readWindow), size: "limit", pace: []string{"window", "period"}},
+	{algorithm: limit.FixedWindowAlgorithm, read: as(readWindow), size: "limit", pace: []string{"window", "period"}, leasable: true},
 	{algorithm: limit.ConcurrencyAlgorithm, read: as(readSlots), size: "limit", pace: []string{"ttl"}, stored: sortedSet},
 }
 

@@ -72,7 +72,7 @@ func (l *limitEntry) readOverride(m *mapping, sound bool) (limit.Override, writt
 		m.src.refuse(m.at, "this override changes nothing: write %s, exempt: true or deny: true", strings.Join(own, ", "))
 	case !sound:
 	case written.deny:
-		override.Settings, _ = written.numbers.denied().build(m.src, m.at)
+		override.Settings, _ = l.settings(m.src, m.at, written.numbers.denied())
 	default:
 		override.Settings = l.buildOverride(m, written.numbers)
 	}
@@ -83,7 +83,7 @@ func (l *limitEntry) readOverride(m *mapping, sound bool) (limit.Override, writt
 func (l *limitEntry) buildOverride(m *mapping, n numbers) limit.Settings {
 	size := l.written.kind.size
 	at := m.placeOf(size, "rate", "refill")
-	built, ok := n.build(m.src, at)
+	built, ok := l.settings(m.src, at, n)
 	if ok && l.deniesDefault(&built) {
 		m.src.refuse(at, "default_cost of %d is above this %s of %d, so a request without a cost never passes: raise the %s here", l.limit.DefaultCost, size, built.Capacity(), size)
 	}

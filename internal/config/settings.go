@@ -138,6 +138,33 @@ func (l *Local) read(root *mapping) {
 	m.close()
 }
 
+// The bounds of leases.hold: shorter than a call takes would lease nothing, and what a node that dies
+// takes along is lost for two of them.
+const (
+	defaultHold = 100 * time.Millisecond
+	minHold     = 10 * time.Millisecond
+	maxHold     = time.Minute
+)
+
+// readHold reads for how long a node may hold tokens of a leased limit.
+func readHold(root *mapping) time.Duration {
+	hold := defaultHold
+	m, ok := root.block("leases")
+	if !ok {
+		return hold
+	}
+	read(m, "hold", func(v value) (time.Duration, bool) {
+		d, ok := v.duration()
+		if ok && (d < minHold || d > maxHold) {
+			v.src.refuse(v.at, "hold is %s: write a time from %s to %s, such as 100ms", span(d), span(minHold), span(maxHold))
+			return 0, false
+		}
+		return d, ok
+	}, &hold)
+	m.close()
+	return hold
+}
+
 func (h *Headers) read(root *mapping) {
 	m, ok := root.block("headers")
 	if !ok {

@@ -74,6 +74,10 @@ type Request struct {
 	Grant    string        // the key under which a grant is remembered, and found again; empty: it is not
 	GrantTTL time.Duration // how long it is
 	List     bool          // say who holds slots and what waits
+
+	// Orders are what this node says of its leases; see LeaseOrder. A Request of nothing else has no
+	// Charges, and is allowed without a verdict.
+	Orders []LeaseOrder
 }
 
 // Verdict is one limit's answer. Durations are exact to a microsecond.
@@ -84,6 +88,7 @@ type Verdict struct {
 	Never      bool          // the cost can never pass; RetryAfter is 0
 	Known      bool          // Remaining and ResetAfter were read from the state
 	Remaining  int64         // what is left after this request; below 0 in debt
+	Out        int64         // of a leased limit: how much is out on lease besides, all of which may come back
 	RetryAfter time.Duration // how long until the same cost passes; 0 when allowed
 	ResetAfter time.Duration // how long until the limit is as if unused
 	Hold       time.Duration // of a leaky_bucket: how long after the decision the charge has drained; 0: at once
@@ -126,6 +131,7 @@ type Decision struct {
 	RetryAfter time.Duration // the longest of the denying limits; 0 when allowed
 	Verdicts   []Verdict     // in the policy's order
 	Lists      [][]Listed    // beside Verdicts, when the request asked for them
+	Leases     []Lease       // beside the request's Orders
 
 	ID       string        // of the decision: the request's, or that of the earlier one that it repeats
 	At       int64         // when it was decided, in the store's time, µs since 1970
@@ -137,7 +143,7 @@ type Decision struct {
 }
 
 // Reset empties the decision for the next use, keeping its memory.
-func (d *Decision) Reset() { *d = Decision{Verdicts: d.Verdicts[:0]} }
+func (d *Decision) Reset() { *d = Decision{Verdicts: d.Verdicts[:0], Leases: d.Leases[:0]} }
 
 // Hold returns how long after the decision its answer is to be given: when all that was charged has
 // drained. A shadow limit holds nothing up.

@@ -15,6 +15,10 @@ type Settings struct {
 	Bucket    TokenBucket // of token_bucket and leaky_bucket; of leaky_bucket_log: the rate at which it drains, and its capacity as Burst
 	Window    Window      // of fixed_window, sliding_window and sliding_window_log
 	Slots     Slots       // of concurrency
+
+	// Hold is for how long, in µs, a node may hold tokens on lease, see Leased; 0: the limit is strict, and
+	// every token is asked for.
+	Hold int64
 }
 
 // Window holds the settings of a limit over a span of time. A Limit of 0 lets nothing pass.
@@ -150,15 +154,19 @@ func (s *Settings) Span() time.Duration {
 }
 
 // span names what a change of begins a state afresh, beside the algorithm: the window, or the period
-// and its time zone.
+// and its time zone; and that the limit is leased, with its hold.
 func (s *Settings) span() []string {
+	var names []string
 	switch {
 	case s.Window.Period != 0:
-		return []string{s.Window.Period.String(), s.Window.Zone.String()}
+		names = []string{s.Window.Period.String(), s.Window.Zone.String()}
 	case s.Window.Micros > 0:
-		return []string{strconv.FormatInt(s.Window.Micros, 10)}
+		names = []string{strconv.FormatInt(s.Window.Micros, 10)}
 	}
-	return nil
+	if s.Hold > 0 {
+		names = append(names, "leased", strconv.FormatInt(s.Hold, 10))
+	}
+	return names
 }
 
 // costOf returns what a question of the given cost takes: a slot whatever the cost, elsewhere the
@@ -171,9 +179,10 @@ func (s *Settings) costOf(cost int64) int64 {
 }
 
 // Share returns the settings of one of n nodes that keep the limit together without a shared store:
-// an n-th of it, rounded down, which may let nothing pass but what Overdraw does. n below 2 is 1.
+// an n-th of it, rounded down, which may let nothing pass but what Overdraw does; it is strict, since
+// nobody else takes from it. n below 2 is 1.
 func (s Settings) Share(n int64) Settings {
-	n = max(1, n)
+	n, s.Hold = max(1, n), 0
 	overdraw := s.Capacity() > 0
 	switch s.Algorithm {
 	case ConcurrencyAlgorithm:

@@ -7,6 +7,7 @@ package limit
 type State struct {
 	Bucket  BucketState // of token_bucket and leaky_bucket
 	Window  WindowState // of fixed_window and sliding_window
+	Lease   LeaseState  // of leased limits, beside Bucket or Window
 	Entries []Entry     // of sliding_window_log, leaky_bucket_log and concurrency, in the order of At
 }
 
@@ -62,6 +63,9 @@ type rule interface {
 }
 
 func (s *Settings) rule() rule {
+	if s.Hold > 0 {
+		return s.leasing()
+	}
 	switch s.Algorithm {
 	case LeakyBucketLogAlgorithm:
 		return (*leakyBucketLog)(&s.Bucket)
@@ -124,6 +128,14 @@ func (s *Settings) Renew(st *State, now int64, id string) (held bool) {
 // List returns who holds a slot, or what waits in a leaky_bucket_log, the oldest first, at most 100.
 // It is empty for the other algorithms. The state is one from Decide.
 func (s *Settings) List(st *State, now int64) []Listed { return s.rule().list(st, now) }
+
+// Out returns how many tokens of a state from Decide, Charge, Settle, TakeBack or Lend are out on lease.
+func (s *Settings) Out(st *State) int64 {
+	if s.Hold == 0 {
+		return 0
+	}
+	return st.Lease.out()
+}
 
 // Seed returns a state of which left is left, and which is as if unused after reset µs: what a node's
 // share begins with. left is at most the capacity.

@@ -22,9 +22,13 @@ func (t *Ticket) pack() []byte {
 	return b
 }
 
-// pack writes the settings: the algorithm, and the numbers that it uses.
+// pack writes the settings: the number of their arithmetic, the hold of a leased one, and the numbers that
+// the algorithm uses.
 func (s *Settings) pack(b []byte) []byte {
-	b = appendInts(b, int64(s.Algorithm))
+	b = appendInts(b, s.Number())
+	if s.Hold > 0 {
+		b = appendInts(b, s.Hold)
+	}
 	switch s.Algorithm {
 	case ConcurrencyAlgorithm:
 		return appendInts(b, s.Slots.Limit, s.Slots.TTL)
@@ -108,7 +112,14 @@ func (r *packed) text() string {
 }
 
 func (r *packed) settings(s *Settings, zone func(string) (*time.Location, error)) {
-	s.Algorithm = Algorithm(r.int())
+	switch number := r.int(); number {
+	case leasedBucketNumber:
+		s.Algorithm, s.Hold = TokenBucketAlgorithm, r.int()
+	case leasedWindowNumber:
+		s.Algorithm, s.Hold = FixedWindowAlgorithm, r.int()
+	default:
+		s.Algorithm = Algorithm(number)
+	}
 	switch s.Algorithm {
 	case ConcurrencyAlgorithm:
 		s.Slots.Limit, s.Slots.TTL = r.int(), r.int()

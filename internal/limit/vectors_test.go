@@ -28,7 +28,47 @@ func (s *key) ask(now int64, settings *limit.Settings, maxWait time.Duration, co
 		s.state = next
 	}
 	left, reset := settings.Report(&next, now)
-	return limit.NewVerdict(&c, maxWait, wait, left, reset)
+	v := limit.NewVerdict(&c, maxWait, wait, left, reset)
+	v.Out = settings.Out(&next)
+	return v
+}
+
+// answer decides a request with one charge and at most one order as a store does.
+func (s *key) answer(now int64, r *limit.Request) (v limit.Verdict, lease limit.Lease) {
+	c := &r.Charges[0]
+	for i := range r.Orders {
+		s.takeBack(now, c.Settings, r.Orders[i].Reports)
+	}
+	v = s.ask(now, c.Settings, r.MaxWait, c.Cost)
+	for i := range r.Orders {
+		lease = s.lend(now, c.Settings, r.Orders[i].Want)
+	}
+	return v, lease
+}
+
+func (s *key) takeBack(now int64, settings *limit.Settings, reports []limit.LeaseReport) {
+	next := s.state
+	if settings.TakeBack(&next, now, reports) {
+		s.state = next
+	}
+}
+
+func (s *key) lend(now int64, settings *limit.Settings, want int64) limit.Lease {
+	if want == 0 {
+		return limit.Lease{}
+	}
+	next := s.state
+	lease, changed := settings.Lend(&next, now, want)
+	if changed {
+		s.state = next
+	}
+	return lease
+}
+
+func (s *key) forget(now int64, settings *limit.Settings) {
+	if !settings.Forget(&s.state, now) {
+		s.state = limit.State{}
+	}
 }
 
 // TestVectors holds the arithmetic of every algorithm to its golden traces.
@@ -41,8 +81,12 @@ func TestVectors(t *testing.T) {
 		for _, trace := range vectors.Read(t, file) {
 			t.Run(filepath.Base(file)+"/"+trace.Name, func(t *testing.T) {
 				var s key
-				plant := func(state limit.BucketState) { s.state = limit.State{Bucket: state} }
-				trace.Replay(t, nil, plant, s.ask)
+				trace.Replay(t, nil, vectors.Store{
+					Key:    "key",
+					Plant:  func(state limit.BucketState) { s.state = limit.State{Bucket: state} },
+					Ask:    s.answer,
+					Forget: func(now int64, c limit.Charge) { s.forget(now, c.Settings) },
+				})
 			})
 		}
 	}

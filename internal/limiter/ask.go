@@ -19,6 +19,9 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 		if q.sent < len(q.charges) {
 			q.asks.Charges = possible(q.charges)
 		}
+		if q.lendable {
+			l.order(asked, s, q)
+		}
 		s.requests = append(s.requests, q.asks)
 		s.asked = append(s.asked, q.decision)
 	}
@@ -28,7 +31,13 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 	if s.requests[0].MaxWait > 0 {
 		ctx = context.WithoutCancel(ctx) // a caller that goes away meanwhile gives back what it then holds
 	}
-	if err := l.store.Decide(ctx, s.requests, s.asked); err != nil {
+	err := l.store.Decide(ctx, s.requests, s.asked)
+	for i := range s.questions {
+		if s.questions[i].sent > 0 {
+			l.receive(asked, &s.questions[i])
+		}
+	}
+	if err != nil {
 		for _, d := range s.asked {
 			d.Reset()
 			d.Err = err

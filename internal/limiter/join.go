@@ -8,28 +8,47 @@ import (
 )
 
 // join lets one question wait while an answer under way will most likely decide it, so that a flood
-// on a drained key is one call at a time. It waits for at most half of the timeout, which leaves the
+// on a drained key, and one on a key whose lease is used up, is one call at a time. It waits for at most half of the timeout, which leaves the
 // other half for a call of its own, and returns when that call begins. After a wait in vain it does
 // not wait again.
 func (l *Limiter) join(ctx context.Context, q *question, arrival time.Time) (asked time.Time) {
 	most := l.timeout / 2
-	for now := arrival; ; {
+	now := l.awaitLease(ctx, q, arrival, most)
+	for q.sent > 0 {
+		most = min(most, l.timeout/2-now.Sub(arrival))
 		underWay, patience := l.tryJoin(now, q, most)
 		if underWay == nil {
 			return now
 		}
 		answered := waitFor(ctx, underWay, patience)
 		now = time.Now()
-		most = l.timeout/2 - now.Sub(arrival)
 		if !answered {
 			most = 0
 		}
-		if l.deniedLocally(now, q) {
-			q.sent, q.charges = 0, nil
-			q.decision.Tier = limit.TierLocal
+		if l.lent(now, q) || l.deniedLocally(now, q) {
 			return now
 		}
 	}
+	return now
+}
+
+// awaitLease waits for at most most while an order under way may bring what the question needs: once, since
+// what it brings may go to others, and all would go on waiting for one after the other. It returns the time
+// after that.
+func (l *Limiter) awaitLease(ctx context.Context, q *question, now time.Time, most time.Duration) time.Time {
+	if !q.lendable || q.sent != 1 {
+		return now
+	}
+	coming := l.leases.Await(&q.charges[0])
+	if coming == nil {
+		return now
+	}
+	waitFor(ctx, coming, most)
+	now = time.Now()
+	if !l.lent(now, q) {
+		l.deniedLocally(now, q)
+	}
+	return now
 }
 
 // waitFor returns true when done is closed, and false after patience or when ctx ends.

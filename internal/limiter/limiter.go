@@ -56,6 +56,7 @@ type Config struct {
 	Store    Store
 	Embedded bool                // the store is this process's own memory: no ticket of another is good here
 	Tier     Tier                // nil: every question goes to the store
+	Leases   Leases              // nil: leased limits are asked for like strict ones
 	Secret   func() limit.Secret // keys the hashes of attribute values, and seals tickets; may change
 	Former   func() limit.Secret // the secret before that, by which tickets are still taken; nil, or returns nil: none
 	Timeout  time.Duration       // from a request's arrival to the end of its wait for the store
@@ -67,6 +68,7 @@ type Config struct {
 type Limiter struct {
 	store    Store
 	tier     Tier
+	leases   Leases
 	secret   func() limit.Secret
 	former   func() limit.Secret
 	embedded bool
@@ -89,6 +91,7 @@ type scratch struct {
 	requests  []limit.Request
 	asked     []*limit.Decision
 	questions []question
+	orders    []limit.LeaseOrder
 }
 
 // question is one query on its way: its charges, and what the store is asked of them.
@@ -99,6 +102,7 @@ type question struct {
 	asks     limit.Request // what the store is asked besides; its Charges are not set
 	ticket   bool          // one is wanted
 	direct   bool          // the local tier has no part in it
+	lendable bool          // it may be answered from leases
 	sent     int           // how many of charges the store is asked; the others can never pass
 	joined   int           // how many of charges have joined: others may wait for their answer
 }
@@ -110,7 +114,7 @@ func New(cfg Config) (*Limiter, error) {
 		return nil, fmt.Errorf("limiter: register metrics: %w", err)
 	}
 	l := &Limiter{
-		store: cfg.Store, tier: cfg.Tier, secret: cfg.Secret, former: cfg.Former,
+		store: cfg.Store, tier: cfg.Tier, leases: cfg.Leases, secret: cfg.Secret, former: cfg.Former,
 		embedded: cfg.Embedded, home: rand.Uint64() | 1, timeout: cfg.Timeout, metrics: m,
 	}
 	if l.former == nil {
@@ -170,7 +174,8 @@ func (l *Limiter) release(s *scratch) {
 	clear(s.requests)
 	clear(s.asked)
 	clear(s.questions)
-	s.charges, s.requests, s.asked, s.questions = s.charges[:0], s.requests[:0], s.asked[:0], s.questions[:0]
+	clear(s.orders)
+	s.charges, s.requests, s.asked, s.questions, s.orders = s.charges[:0], s.requests[:0], s.asked[:0], s.questions[:0], s.orders[:0]
 	l.scratch.Put(s)
 }
 
@@ -207,13 +212,15 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, arrival time.Time, q *limi
 	if denied || asked.sent == 0 {
 		asked.sent = 0
 		d.Tier = limit.TierLocal
-	} else if l.deniedLocally(arrival, asked) {
-		asked.sent, asked.charges = 0, nil
-		d.Tier = limit.TierLocal
+		return
+	}
+	asked.lendable = l.lendable(asked)
+	if !l.lent(arrival, asked) {
+		l.deniedLocally(arrival, asked)
 	}
 }
 
-// deniedLocally asks the local tier, and reports the verdicts of the limits that deny.
+// deniedLocally asks the local tier, and answers with the verdicts of the limits that deny.
 func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	if l.tier == nil || q.direct {
 		return false
@@ -227,7 +234,12 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 			q.decision.Verdicts = append(q.decision.Verdicts, v)
 		}
 	}
-	return len(q.decision.Verdicts) > 0
+	if len(q.decision.Verdicts) == 0 {
+		return false
+	}
+	q.sent, q.charges = 0, nil
+	q.decision.Tier = limit.TierLocal
+	return true
 }
 
 // conclude adds the verdicts of the charges that can never pass, in the policy's order, and sums

@@ -42,6 +42,8 @@ func (d *denial) holds(now time.Time, recheck time.Duration) bool {
 func (e *entry) remember(cost int64, v *limit.Verdict, recheck time.Duration) {
 	d := &e.denial
 	switch {
+	case v.RetryAfter > 0 && cost <= v.Remaining+v.Out:
+		// What is out on lease may come back at any time.
 	case v.RetryAfter > 0:
 		if cost <= d.cost || !d.holds(e.asOf, recheck) {
 			*d = denial{cost: cost, wait: v.RetryAfter, asOf: e.asOf, took: e.took}

@@ -99,10 +99,8 @@ func (m *Memory) at(t time.Time) int64 { return m.start.UnixMicro() + t.Sub(m.st
 func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now() // under the lock: a state must not see time go backwards and refill twice
-	for i := range requests {
-		m.decide(now, &requests[i], decisions[i])
-	}
+	// The time is read under the lock: a state must not see time go backwards and refill twice.
+	m.decideAll(m.now(), requests, decisions)
 	return nil
 }
 
@@ -111,9 +109,7 @@ func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions [
 func (m *Memory) DecideAt(now int64, requests []limit.Request, decisions []*limit.Decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := range requests {
-		m.decide(now, &requests[i], decisions[i])
-	}
+	m.decideAll(now, requests, decisions)
 }
 
 // decide decides one request at now. The caller holds mu.
@@ -152,10 +148,15 @@ type step struct {
 // look asks the charge's state how long the charge must wait, in to. The caller holds mu.
 func (m *Memory) look(now int64, c *limit.Charge, to *step) {
 	*to = step{}
+	m.find(c, to)
+	to.wait, to.moved = c.Settings.Decide(&to.next, now, c.Cost)
+}
+
+// find puts the state that is stored under the charge's key into an empty step. The caller holds mu.
+func (m *Memory) find(c *limit.Charge, to *step) {
 	if stored, ok := m.states.Get(c.Key); ok {
 		to.stored, to.next = stored, stored.state
 	}
-	to.wait, to.moved = c.Settings.Decide(&to.next, now, c.Cost)
 }
 
 // conclude charges what is to be charged for charge i, stores what is to be stored, and reports.
@@ -173,6 +174,7 @@ func (m *Memory) conclude(now int64, r *limit.Request, i int, s *step, passes bo
 	var reset int64
 	verdict.Remaining, reset = c.Settings.Report(&s.next, now)
 	verdict.ResetAfter = time.Duration(reset) * time.Microsecond
+	verdict.Out = c.Settings.Out(&s.next)
 	if r.ID != "" && cost > 0 {
 		verdict.Mark = c.Settings.Mark(&s.next, now)
 	}
@@ -267,13 +269,29 @@ func (m *Memory) sweep() bool {
 	return m.isDue(now)
 }
 
-// Forget drops the state under the charge's key.
+// Forget makes the state under the charge's key as if it were never used, but for what is out on lease.
 func (m *Memory) Forget(_ context.Context, c limit.Charge) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if stored, ok := m.states.Peek(c.Key); ok {
-		m.expiry.remove(stored)
-		m.states.Remove(c.Key)
-	}
+	m.forget(m.now(), &c)
 	return nil
+}
+
+// ForgetAt is Forget at a time of the caller's, in µs since 1970: for tests that set the clock.
+func (m *Memory) ForgetAt(now int64, c limit.Charge) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(now, &c)
+}
+
+func (m *Memory) forget(now int64, c *limit.Charge) {
+	var s step
+	if m.find(c, &s); s.stored == nil {
+		return
+	}
+	if c.Settings.Forget(&s.next, now) {
+		m.store(now, c, &s)
+	} else {
+		m.drop(s.stored)
+	}
 }

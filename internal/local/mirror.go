@@ -31,14 +31,19 @@ func mirrored(s *limit.Settings) bool {
 // to full, which is rounded up to a µs, the part of the next grain that is gained already. The
 // limiter begins without a grain, that part's time before asOf, and gains what is missing at
 // most, a little faster than the bucket. The slack is a millionth of a grain for floating point,
-// and a µs of the rate for times cut to a µs. The caller holds the shard's mu.
+// and a µs of the rate for times cut to a µs. What is out on lease may all come back; meanwhile the refill
+// may rest, so that the time to full says nothing of the part, and the next grain counts as gained. The
+// caller holds the shard's mu.
 func (e *entry) reflect() {
 	b := &e.settings.Bucket
-	missing := (max(0, b.Burst-e.left) + b.Grain - 1) / b.Grain
+	missing := (max(0, b.Burst-e.left-e.out) + b.Grain - 1) / b.Grain
 	// At least rem of the grain is gained, in 1/Micros, and less than rem + Tokens. The products
 	// may overflow; their difference is small, and exact all the same.
 	rem := int64(0)
-	if missing > 0 {
+	switch {
+	case e.out > 0:
+		rem = b.Micros
+	case missing > 0:
 		rem = missing*b.Micros - e.reset.Microseconds()*b.Tokens
 	}
 	ahead := time.Duration(float64(rem+b.Tokens-1) / float64(b.Tokens) / driftFactor * 1000)
@@ -48,12 +53,15 @@ func (e *entry) reflect() {
 	m.gained.ReserveN(e.asOf.Add(-ahead), int(missing))
 	m.slack = 1e-6 + perUs
 	m.rem = max(0, rem)
+	if e.out > 0 {
+		m.rem = 0
+	}
 }
 
 // most returns the most tokens that the bucket can hold at now. The caller holds the shard's mu.
 func (e *entry) most(now time.Time) int64 {
 	grains := e.mirror.gained.TokensAt(e.mirror.advance(now)) + e.mirror.slack
-	return e.left + int64(grains)*e.settings.Bucket.Grain
+	return e.left + e.out + int64(grains)*e.settings.Bucket.Grain
 }
 
 // advance returns now, or the latest time asked about if that is later.

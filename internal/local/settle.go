@@ -25,8 +25,9 @@ func (m *Memory) repeat(now int64, r *limit.Request, d *limit.Decision) bool {
 		d.Err = limit.OtherCost()
 		return true
 	}
-	own := d.Verdicts
+	own, leases := d.Verdicts, d.Leases
 	*d = stored.grant.decision
+	d.Leases = leases
 	d.Verdicts = append(own, d.Verdicts...)
 	for i := range d.Verdicts {
 		d.Verdicts[i].Limit, d.Verdicts[i].Settings = r.Charges[i].Limit, r.Charges[i].Settings
@@ -39,7 +40,7 @@ func (m *Memory) repeat(now int64, r *limit.Request, d *limit.Decision) bool {
 // remember keeps a grant under the request's Grant. The caller holds mu.
 func (m *Memory) remember(now int64, r *limit.Request, d *limit.Decision) {
 	g := &grant{decision: *d}
-	g.decision.Verdicts = slices.Clone(d.Verdicts)
+	g.decision.Verdicts, g.decision.Leases = slices.Clone(d.Verdicts), nil
 	for i := range r.Charges {
 		g.costs = append(g.costs, r.Charges[i].Cost)
 	}
@@ -101,7 +102,9 @@ func (m *Memory) settle(now int64, s *limit.Settlement) (limit.Settled, error) {
 			m.store(now, c, &steps[i])
 		}
 		left, reset := c.Settings.Report(&steps[i].next, now)
-		answer.Verdicts = append(answer.Verdicts, limit.NewVerdict(c, 0, 0, left, reset))
+		v := limit.NewVerdict(c, 0, 0, left, reset)
+		v.Out = c.Settings.Out(&steps[i].next)
+		answer.Verdicts = append(answer.Verdicts, v)
 	}
 	if answer.Done && s.Act != limit.Renew {
 		m.note(now, t.Marker(), nil, s.MarkedUntil(now))
@@ -112,9 +115,7 @@ func (m *Memory) settle(now int64, s *limit.Settlement) (limit.Settled, error) {
 // pay settles charge i in step, which it does not store. What is not last keeps all but its slots.
 func (m *Memory) pay(now int64, s *limit.Settlement, i int, to *step, do, last bool) error {
 	c := &s.Ticket.Charges[i]
-	if stored, ok := m.states.Get(c.Key); ok {
-		to.stored, to.next = stored, stored.state
-	}
+	m.find(c, to)
 	ok := true
 	switch {
 	case !do:

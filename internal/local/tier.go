@@ -47,6 +47,7 @@ type entry struct {
 	asOf     time.Time       // the local time before that answer was asked for
 	took     time.Duration   // how long after asOf the answer was there
 	left     int64           // what it left
+	out      int64           // what was out on lease besides, and may come back
 	reset    time.Duration   // how long it took then until the limit was as if unused
 	mirror   mirror          // of buckets
 	denial   denial          // of windows and logs
@@ -145,7 +146,7 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 	s.answers++
 	e.answer = s.answers
 	e.settings, e.asOf, e.took = v.Settings, asOf, max(0, time.Since(asOf))
-	e.left, e.reset = v.Remaining, v.ResetAfter
+	e.left, e.out, e.reset = v.Remaining, v.Out, v.ResetAfter
 	switch b := &v.Settings.Bucket; {
 	case mirrored(v.Settings) && c.Cost == 0 && b.Initial < b.Burst && v.Remaining == b.Initial:
 		e.settings = nil // a peek at a bucket that may not exist yet: it will not refill until it does

@@ -3,7 +3,6 @@ package local
 import (
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 	"github.com/tidegate/tidegate/internal/vectors"
@@ -27,12 +26,15 @@ func TestMemoryVectors(t *testing.T) {
 			t.Run(filepath.Base(file)+"/"+trace.Name, func(t *testing.T) {
 				m := newMemory(t, 0)
 				l := &limit.Limit{Name: "vector", Unit: limit.RequestsUnit}
-				plant := func(state limit.BucketState) { m.plant("key", state) }
-				trace.Replay(t, l, plant, func(now int64, settings *limit.Settings, maxWait time.Duration, cost int64) limit.Verdict {
-					var d limit.Decision
-					charge := limit.Charge{Limit: l, Settings: settings, Key: "key", Cost: cost}
-					m.DecideAt(now, []limit.Request{{Charges: []limit.Charge{charge}, MaxWait: maxWait}}, []*limit.Decision{&d})
-					return d.Verdicts[0]
+				trace.Replay(t, l, vectors.Store{
+					Key:   "key",
+					Plant: func(state limit.BucketState) { m.plant("key", state) },
+					Ask: func(now int64, r *limit.Request) (limit.Verdict, limit.Lease) {
+						var d limit.Decision
+						m.DecideAt(now, []limit.Request{*r}, []*limit.Decision{&d})
+						return d.Verdicts[0], append(d.Leases, limit.Lease{})[0]
+					},
+					Forget: m.ForgetAt,
 				})
 			})
 		}

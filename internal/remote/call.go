@@ -30,7 +30,7 @@ type call struct {
 	kinds    []int64
 	index    map[string]int64 // key → its place in keys, counted from 1; nil while keys are few
 	settings []*limit.Settings
-	requests []byte // packed, without what stands before them
+	requests []byte // packed, with the orders, without what batch.lua reads before them
 	numbers  int    // how many are in requests
 	args     []byte // packed
 	charging bool   // some charge costs something
@@ -48,9 +48,15 @@ func (c *call) reset() {
 // returns 0 for when none is known. now is 0 outside tests.
 func (c *call) pack(now int64, requests []limit.Request, clock func(time.Time) int64) {
 	c.reset()
+	c.orders(requests)
+	c.put(int64(len(requests)))
 	for i := range requests {
 		r := &requests[i]
-		c.put(clock(r.Deadline))
+		deadline := clock(r.Deadline)
+		if len(r.Charges) == 0 {
+			deadline = 0 // its orders are carried out whenever they come, and nothing else is asked
+		}
+		c.put(deadline)
 		c.more(r)
 		c.put(int64(len(r.Charges)))
 		for j := range r.Charges {
@@ -62,7 +68,34 @@ func (c *call) pack(now int64, requests []limit.Request, clock func(time.Time) i
 			c.charging = c.charging || ch.Cost > 0
 		}
 	}
-	c.finish(now, len(requests), clock)
+	c.finish(now, clock)
+}
+
+// orders writes what the requests say of leases.
+func (c *call) orders(requests []limit.Request) {
+	count := 0
+	for i := range requests {
+		count += len(requests[i].Orders)
+	}
+	c.put(int64(count))
+	if count == 0 {
+		return
+	}
+	for i := range requests {
+		for j := range requests[i].Orders {
+			o := &requests[i].Orders[j]
+			c.put(c.place(o.Key, kindOf(o.Settings, o.Limit)))
+			c.put(c.setting(o.Settings))
+			c.put(o.Want)
+			c.put(int64(len(o.Reports)))
+			for _, r := range o.Reports {
+				c.put(r.Epoch)
+				c.put(r.Slot)
+				c.put(r.Used)
+				c.put(r.Unused)
+			}
+		}
+	}
 }
 
 // The flags of what a request is answered besides.
@@ -94,6 +127,7 @@ func (c *call) more(r *limit.Request) {
 func (c *call) packSettlement(now int64, s *limit.Settlement, clock func(time.Time) int64) {
 	c.reset()
 	c.charging = true
+	c.put(1)
 	c.put(clock(s.Deadline))
 	c.put(int64(s.Act))
 	c.put(s.Ticket.Expires)
@@ -109,16 +143,25 @@ func (c *call) packSettlement(now int64, s *limit.Settlement, clock func(time.Ti
 		c.put(p.Actual)
 		c.put(p.Mark)
 	}
-	c.finish(now, 1, clock)
+	c.finish(now, clock)
 }
 
-// finish puts the requests behind what stands before them.
-func (c *call) finish(now int64, requests int, clock func(time.Time) int64) {
+// packForget writes the arguments that make the state under the charge's key as if it were never used.
+func (c *call) packForget(now int64, ch *limit.Charge, clock func(time.Time) int64) {
+	c.reset()
+	c.put(1)
+	c.key(ch)
+	c.put(c.setting(ch.Settings))
+	c.finish(now, clock)
+}
+
+// finish puts what stands before them before the requests.
+func (c *call) finish(now int64, clock func(time.Time) int64) {
 	at := now
 	if at == 0 {
 		at = clock(time.Now())
 	}
-	b := msgp.AppendArrayHeader(c.args, uint32(3+len(c.kinds)+c.numbers))
+	b := msgp.AppendArrayHeader(c.args, uint32(2+len(c.kinds)+c.numbers))
 	b = msgp.AppendInt64(b, now)
 	b = msgp.AppendArrayHeader(b, uint32(len(c.settings)))
 	var room [8]int64
@@ -132,7 +175,6 @@ func (c *call) finish(now int64, requests int, clock func(time.Time) int64) {
 	for _, kind := range c.kinds {
 		b = msgp.AppendInt64(b, kind)
 	}
-	b = msgp.AppendInt64(b, int64(requests))
 	c.args = append(b, c.requests...)
 }
 
@@ -143,6 +185,9 @@ func appendNumbers(dst []int64, s *limit.Settings, now int64) []int64 {
 	switch s.Algorithm {
 	case limit.FixedWindowAlgorithm:
 		dst = append(dst, w.Limit, w.Micros)
+		if s.Hold > 0 {
+			dst = append(dst, s.Hold)
+		}
 		if w.Period != 0 {
 			boundaries := w.Boundaries(now)
 			dst = append(dst, boundaries[:]...)
@@ -158,7 +203,11 @@ func appendNumbers(dst []int64, s *limit.Settings, now int64) []int64 {
 		return append(dst, s.Bucket.Tokens, s.Bucket.Micros, s.Bucket.Burst)
 	default:
 		b := &s.Bucket
-		return append(dst, b.Tokens, b.Micros, b.Grain, b.Burst, b.Initial, b.Lowest)
+		dst = append(dst, b.Tokens, b.Micros, b.Grain, b.Burst, b.Initial, b.Lowest)
+		if s.Hold > 0 {
+			dst = append(dst, s.Hold)
+		}
+		return dst
 	}
 }
 
@@ -181,8 +230,11 @@ func (c *call) text(s string) {
 
 // key returns the place of the charge's key in KEYS.
 func (c *call) key(ch *limit.Charge) int64 {
-	return c.place(ch.Key, int64(ch.Settings.Algorithm)*2+int64(ch.Limit.State))
+	return c.place(ch.Key, kindOf(ch.Settings, ch.Limit))
 }
+
+// kindOf returns the kind of a state's key.
+func kindOf(s *limit.Settings, l *limit.Limit) int64 { return s.Number()*2 + int64(l.State) }
 
 // place returns the place of a key of the given kind in KEYS.
 func (c *call) place(key string, kind int64) int64 {

@@ -46,8 +46,10 @@ func (f *flight) board(i *item) {
 	}
 	request := *i.request
 	request.Charges = f.charges[from:len(f.charges):len(f.charges)]
+	if i.again { // what was said of leases is said once
+		request.Orders, i.again = nil, false
+	}
 	f.requests = append(f.requests, request)
-	i.again = false
 	f.items = append(f.items, i)
 	f.open++
 	if i.deadline.After(f.last) {

@@ -154,7 +154,7 @@ func (q *queue) board(f *flight, report func(error)) bool {
 	f.departed, f.report = time.Now(), report
 	room, n := q.pace.size(), 0
 	for _, i := range q.waiting {
-		charges := len(i.request.Charges)
+		charges := len(i.request.Charges) + len(i.request.Orders)
 		if n > 0 && charges > room {
 			break
 		}

@@ -64,7 +64,8 @@ type alone struct {
 }
 
 // unpack reads the answers to requests into decisions, which get a Tier. After an error no decision
-// has one.
+// has one. Leases are read for every request with Orders, whatever became of it; those of a request
+// without any stay as they are, since it may be asked again after its Orders were carried out.
 func unpack(text string, requests []limit.Request, decisions []*limit.Decision) (alone, error) {
 	var untouched alone
 	r := readReply(text)
@@ -85,7 +86,7 @@ func unpack(text string, requests []limit.Request, decisions []*limit.Decision) 
 			d.Repeated = true
 			granted.repeated(&requests[i], d)
 			if granted.err != nil { // what lies under its key is none
-				*d = limit.Decision{Tier: limit.TierRedis, Err: wrongType(requests[i].Charges), Verdicts: d.Verdicts[:0]}
+				*d = limit.Decision{Tier: limit.TierRedis, Err: wrongType(requests[i].Charges), Verdicts: d.Verdicts[:0], Leases: d.Leases}
 			}
 		case codeAllowed, codeDenied:
 			d.Tier, d.At = limit.TierRedis, r.now
@@ -93,6 +94,11 @@ func unpack(text string, requests []limit.Request, decisions []*limit.Decision) 
 			r.verdicts(&requests[i], d)
 		default:
 			r.err = errReply
+		}
+	}
+	for i := range requests {
+		if len(requests[i].Orders) > 0 {
+			r.leases(len(requests[i].Orders), decisions[i])
 		}
 	}
 	if err := r.failed(); err != nil {
@@ -108,6 +114,7 @@ func unpack(text string, requests []limit.Request, decisions []*limit.Decision) 
 func (r *reply) verdicts(q *limit.Request, d *limit.Decision) {
 	for i := range q.Charges {
 		v := limit.NewVerdict(&q.Charges[i], q.MaxWait, r.next(), r.next(), r.next())
+		v.Out = r.out(q.Charges[i].Settings)
 		if q.ID != "" {
 			v.Mark = r.next()
 		}
@@ -115,6 +122,24 @@ func (r *reply) verdicts(q *limit.Request, d *limit.Decision) {
 		if q.List {
 			d.Lists = append(d.Lists, r.listed())
 		}
+	}
+}
+
+// out reads how much of a leased limit is out.
+func (r *reply) out(s *limit.Settings) int64 {
+	if s.Hold == 0 {
+		return 0
+	}
+	return r.next()
+}
+
+// leases reads what was lent for so many orders.
+func (r *reply) leases(orders int, d *limit.Decision) {
+	d.Leases = d.Leases[:0]
+	for range orders {
+		d.Leases = append(d.Leases, limit.Lease{
+			Epoch: r.next(), Slot: r.next(), Tokens: r.next(), Usable: time.Duration(r.next()) * time.Microsecond,
+		})
 	}
 }
 
@@ -152,7 +177,9 @@ func unpackSettled(text string, s *limit.Settlement) (answer limit.Settled, agai
 	case codeAllowed, codeDenied:
 		answer.Done = code == codeAllowed
 		for i := range s.Ticket.Charges {
-			answer.Verdicts = append(answer.Verdicts, limit.NewVerdict(&s.Ticket.Charges[i], 0, 0, r.next(), r.next()))
+			v := limit.NewVerdict(&s.Ticket.Charges[i], 0, 0, r.next(), r.next())
+			v.Out = r.out(s.Ticket.Charges[i].Settings)
+			answer.Verdicts = append(answer.Verdicts, v)
 		}
 	case codeExpired, codeOutside:
 		again = code
@@ -173,6 +200,20 @@ func unpackSettled(text string, s *limit.Settlement) (answer limit.Settled, agai
 		return limit.Settled{}, 0, r.failed()
 	}
 	return answer, again, err
+}
+
+// unpackForget reads the answer of the script that forgets. outside says that the script left the key alone,
+// since now is outside the calendar periods that came along: it must be asked again.
+func unpackForget(text string) (outside bool, err error) {
+	r := readReply(text)
+	switch code := r.next(); code {
+	case codeAllowed:
+	case codeOutside:
+		outside = true
+	default:
+		r.err = errReply
+	}
+	return outside, r.failed()
 }
 
 // wrongType says in which of the charges' keys something else lies: one of them, by a short hash of

@@ -88,7 +88,7 @@ func (w *rig) dropExpired() {
 			continue
 		}
 		w.do("DEL", key)
-		if err := w.memory.Forget(w.t.Context(), limit.Charge{Key: key}); err != nil {
+		if err := w.memory.Forget(w.t.Context(), limit.Charge{Key: key, Settings: new(limit.Settings)}); err != nil {
 			w.t.Fatal(err)
 		}
 		delete(w.dies, key)

@@ -121,7 +121,11 @@ func (w *world) change(l *limit.Limit) { l.Settings = w.other(l) }
 
 func (w *world) other(l *limit.Limit) limit.Settings {
 	for {
-		if s, err := w.settings(&l.Settings); err == nil {
+		s, err := w.settings(&l.Settings)
+		if err == nil && l.Settings.Hold > 0 {
+			s, err = s.Leased(l.Settings.Hold)
+		}
+		if err == nil {
 			return s
 		}
 	}

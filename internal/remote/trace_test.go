@@ -152,7 +152,7 @@ func sameDecision(a, b *limit.Decision) bool {
 		return sameError(a.Err, b.Err)
 	}
 	return a.ID == b.ID && a.At == b.At && a.Age == b.Age && a.Expires == b.Expires &&
-		slices.Equal(a.Verdicts, b.Verdicts) && slices.EqualFunc(a.Lists, b.Lists, slices.Equal)
+		slices.Equal(a.Verdicts, b.Verdicts) && slices.EqualFunc(a.Lists, b.Lists, slices.Equal) && slices.Equal(a.Leases, b.Leases)
 }
 
 func (w *world) step(n int) {

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 	"github.com/tidegate/tidegate/internal/vectors"
@@ -31,11 +30,18 @@ func (w *world) replay(trace vectors.Trace, form limit.StateForm) {
 	key := "rl:{vector:" + form.String() + "}"
 	w.do("DEL", key)
 	delete(w.dies, key)
-	plant := func(s limit.BucketState) { w.plant(key, form, s) }
-	trace.Replay(w.t, l, plant, func(now int64, settings *limit.Settings, maxWait time.Duration, cost int64) limit.Verdict {
-		w.now = now
-		charge := limit.Charge{Limit: l, Settings: settings, Key: key, Cost: cost}
-		return w.ask([]limit.Request{{Charges: []limit.Charge{charge}, MaxWait: maxWait}})[0].Verdicts[0]
+	trace.Replay(w.t, l, vectors.Store{
+		Key:   key,
+		Plant: func(s limit.BucketState) { w.plant(key, form, s) },
+		Ask: func(now int64, r *limit.Request) (limit.Verdict, limit.Lease) {
+			w.now = now
+			d := w.ask([]limit.Request{*r})[0]
+			return d.Verdicts[0], append(d.Leases, limit.Lease{})[0]
+		},
+		Forget: func(now int64, c limit.Charge) {
+			w.now = now
+			w.forget(c)
+		},
 	})
 }
 

@@ -38,6 +38,8 @@ type settings struct {
 	Period   string // in place of Window
 	Timezone string
 	TTL      int64 `json:"ttl_us"`
+
+	Hold int64 `json:"hold_us"` // of a leased limit
 }
 
 type refill struct {
@@ -54,6 +56,16 @@ type step struct {
 	MaxWait  int64 `json:"max_wait_us"`
 	Repeat   int   // make the step so many times; 0 means once
 	Want     want
+
+	Reports []report // of what was on lease
+	Borrow  int64    // how many tokens to borrow
+	Forget  bool     // forget the key, in place of asking
+}
+
+// report is a limit.LeaseReport; its epoch and slot count from those in which the trace began.
+type report struct {
+	Epoch              int64 `json:"epoch_us"`
+	Slot, Used, Unused int64
 }
 
 // state is a stored state; its times count from when the trace began.
@@ -69,6 +81,16 @@ type want struct {
 	RetryAfter     int64 `json:"retry_after_us"`
 	ResetAfter     int64 `json:"reset_after_us"`
 	Hold           int64 `json:"hold_us"`
+
+	Out   int64
+	Lease lease
+}
+
+// lease is a limit.Lease, with numbers like a report's.
+type lease struct {
+	Epoch        int64 `json:"epoch_us"`
+	Slot, Tokens int64
+	Usable       int64 `json:"usable_us"`
 }
 
 // Read returns the traces in the file at path. Any failure ends the test.
@@ -87,11 +109,16 @@ func Read(t *testing.T, path string) []Trace {
 	return traces
 }
 
-// Ask decides a charge of the given settings and cost at a time, in µs since 1970.
-type Ask func(now int64, settings *limit.Settings, maxWait time.Duration, cost int64) limit.Verdict
+// Store is a store with one key. Times are in µs since 1970.
+type Store struct {
+	Key    string
+	Plant  func(limit.BucketState)                                        // puts a token bucket's state under the key
+	Ask    func(now int64, r *limit.Request) (limit.Verdict, limit.Lease) // decides a request with one charge and at most one order
+	Forget func(now int64, c limit.Charge)
+}
 
-// Replay makes the steps of the trace on one key of a store: plant puts a token bucket's state there.
-func (v Trace) Replay(t *testing.T, l *limit.Limit, plant func(limit.BucketState), ask Ask) {
+// Replay makes the steps of the trace on the key of a store.
+func (v Trace) Replay(t *testing.T, l *limit.Limit, store Store) {
 	t.Helper()
 	start := v.begins(t)
 	current, now := v.Settings.Read(t), start
@@ -100,25 +127,59 @@ func (v Trace) Replay(t *testing.T, l *limit.Limit, plant func(limit.BucketState
 			current = s.Settings.Read(t)
 		}
 		if p := s.State; p != nil {
-			plant(limit.BucketState{Tokens: p.Tokens, Rem: p.Rem, At: start + p.At, Until: start + p.Until, Micros: p.Micros})
+			store.Plant(limit.BucketState{Tokens: p.Tokens, Rem: p.Rem, At: start + p.At, Until: start + p.Until, Micros: p.Micros})
 		}
 		for range max(1, s.Repeat) {
 			now += s.Wait
 			if s.Now != nil {
 				now = start + *s.Now
 			}
-			want := limit.Verdict{
-				Limit: l, Settings: current, Known: true,
-				Allowed: s.Want.Allowed, Never: s.Want.Never, Remaining: s.Want.Remaining,
-				RetryAfter: time.Duration(s.Want.RetryAfter) * time.Microsecond,
-				ResetAfter: time.Duration(s.Want.ResetAfter) * time.Microsecond,
-				Hold:       time.Duration(s.Want.Hold) * time.Microsecond,
+			charge := limit.Charge{Limit: l, Settings: current, Key: store.Key, Cost: s.Cost}
+			if s.Forget {
+				store.Forget(now, charge)
+				continue
 			}
-			if got := ask(now, current, time.Duration(s.MaxWait)*time.Microsecond, s.Cost); got != want {
+			r := &limit.Request{Charges: []limit.Charge{charge}, MaxWait: micros(s.MaxWait), Orders: s.orders(&charge, start)}
+			got, lease := store.Ask(now, r)
+			if want := s.Want.verdict(&charge); got != want {
 				t.Fatalf("step %d, cost %d at %dµs: got %+v, want %+v", i+1, s.Cost, now-start, got, want)
+			}
+			if want := s.Want.Lease.of(current, start); lease != want {
+				t.Fatalf("step %d, at %dµs: got %+v, want %+v", i+1, now-start, lease, want)
 			}
 		}
 	}
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// orders returns what the step says of leases.
+func (s *step) orders(c *limit.Charge, start int64) []limit.LeaseOrder {
+	if len(s.Reports) == 0 && s.Borrow == 0 {
+		return nil
+	}
+	o := limit.LeaseOrder{Limit: c.Limit, Settings: c.Settings, Key: c.Key, Want: s.Borrow}
+	for _, r := range s.Reports {
+		o.Reports = append(o.Reports, limit.LeaseReport{
+			Epoch: start + r.Epoch, Slot: start/c.Settings.Hold + r.Slot, Used: r.Used, Unused: r.Unused,
+		})
+	}
+	return []limit.LeaseOrder{o}
+}
+
+func (w *want) verdict(c *limit.Charge) limit.Verdict {
+	return limit.Verdict{
+		Limit: c.Limit, Settings: c.Settings, Known: true,
+		Allowed: w.Allowed, Never: w.Never, Remaining: w.Remaining, Out: w.Out,
+		RetryAfter: micros(w.RetryAfter), ResetAfter: micros(w.ResetAfter), Hold: micros(w.Hold),
+	}
+}
+
+func (l *lease) of(s *limit.Settings, start int64) limit.Lease {
+	if l.Tokens == 0 {
+		return limit.Lease{}
+	}
+	return limit.Lease{Epoch: start + l.Epoch, Slot: start/s.Hold + l.Slot, Tokens: l.Tokens, Usable: micros(l.Usable)}
 }
 
 func (v Trace) begins(t *testing.T) int64 {
@@ -137,6 +198,9 @@ func (v Trace) begins(t *testing.T) int64 {
 func (s *settings) Read(t *testing.T) *limit.Settings {
 	t.Helper()
 	made, err := s.make()
+	if err == nil && s.Hold > 0 {
+		made, err = made.Leased(s.Hold)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

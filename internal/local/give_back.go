@@ -1,0 +1,107 @@
+package local
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/limit"
+)
+
+// Asker is the store that the tokens are lent by.
+type Asker interface {
+	Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision)
+}
+
+const (
+	// giveBackEvery is how long leases that end are gathered to be reported together: others may use
+	// what is unused as much sooner as this is shorter.
+	giveBackEvery = 5 * time.Millisecond
+
+	// reportsPerCall is how many leases are reported in one call at most.
+	reportsPerCall = 64
+)
+
+// Run gives back what is unused of each lease when that ends, until ctx does; then what is unused of all.
+// What it cannot give back, since the store does not answer, is lost to all for two holds at most.
+func (l *Leases) Run(ctx context.Context, store Asker) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		l.idle.Store(true) // before looking: what is lent from now on is told
+		orders, next := l.ended(time.Now())
+		l.send(ctx, store, orders)
+		if next.IsZero() {
+			timer.Stop()
+		} else {
+			l.idle.Store(false)
+			timer.Reset(max(giveBackEvery, time.Until(next)))
+		}
+		select {
+		case <-timer.C:
+		case <-l.lent:
+		case <-ctx.Done():
+			l.send(context.WithoutCancel(ctx), store, l.close())
+			return nil
+		}
+	}
+}
+
+// tell wakes Run when it waits for something to be lent or owed.
+func (l *Leases) tell() {
+	if l.idle.CompareAndSwap(true, false) {
+		l.lent <- struct{}{}
+	}
+}
+
+// ended gives up the leases that have ended at now. It returns what is to be said of them, and when the
+// next one ends: zero when there is none.
+func (l *Leases) ended(now time.Time) (orders []limit.LeaseOrder, next time.Time) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for len(s.ends) > 0 && !now.Before(s.ends[0].at) {
+			if h, ok := s.keys.Peek(s.ends[0].key); ok && !now.Before(h.until) {
+				s.owe(h)
+			}
+			s.ends = s.ends[1:]
+		}
+		if len(s.ends) > 0 && (next.IsZero() || s.ends[0].at.Before(next)) {
+			next = s.ends[0].at
+		}
+		orders = append(orders, s.owed...)
+		s.owed = nil
+		s.mu.Unlock()
+	}
+	return orders, next
+}
+
+// close gives up every lease, and lets no further one be taken. It returns what is to be said of them.
+func (l *Leases) close() []limit.LeaseOrder {
+	var orders []limit.LeaseOrder
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		s.closed = true
+		s.keys.Purge()
+		orders = append(orders, s.owed...)
+		s.owed, s.ends = nil, nil
+		s.mu.Unlock()
+	}
+	return orders
+}
+
+// send reports leases, each as a question of its own. Whatever becomes of that, it is not said again.
+func (l *Leases) send(ctx context.Context, store Asker, orders []limit.LeaseOrder) {
+	for len(orders) > 0 {
+		n := min(len(orders), reportsPerCall)
+		requests, decisions := make([]limit.Request, n), make([]*limit.Decision, n)
+		deadline := time.Now().Add(l.timeout)
+		for i := range requests {
+			l.count(orders[i].Reports)
+			requests[i] = limit.Request{Orders: orders[i : i+1 : i+1], Deadline: deadline}
+			decisions[i] = new(limit.Decision)
+		}
+		store.Decide(ctx, requests, decisions)
+		orders = orders[n:]
+	}
+}
