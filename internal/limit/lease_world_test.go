@@ -74,6 +74,7 @@ type leaseGame struct {
 	calls, back         int8    // at most
 	giveUps, losses     bool    // calls may be given up, or lost
 	horizon             int64   // when a search ends
+	tick                int64   // things happen only at its multiples; 0: at any time
 }
 
 // leaseStore is the arithmetic of the store's side.
@@ -224,6 +225,10 @@ func (g *leaseGame) waitMoves(w *leaseWorld, dst []move) []move {
 		if at > w.now && at <= g.horizon {
 			dst = append(dst, move{kind: wait, a: at})
 		}
+	}
+	if g.tick > 0 {
+		add(w.now + g.tick)
+		return dst
 	}
 	hold := g.settings.Hold
 	clock := w.now - w.behind

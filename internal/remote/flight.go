@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
@@ -60,6 +61,9 @@ func (f *flight) board(i *item) {
 // depart asks the gate, and boards the flight or tells those who wait that no call is made. It reports whether
 // one is to be made.
 func (s *Store) depart(f *flight) bool {
+	// Callers that are about to ask go along: the others that can run do so first. Where nobody can, as
+	// when the process is idle, this takes no time.
+	runtime.Gosched()
 	report, refused := s.cfg.Gate.Allow()
 	if refused != nil {
 		s.queue.refuse(refused)
@@ -77,16 +81,16 @@ func (s *Store) depart(f *flight) bool {
 func (s *Store) fly(f *flight) {
 	for f != nil {
 		if !s.depart(f) {
-			f = s.queue.land(f, time.Now())
+			f = s.queue.land(f, time.Now(), false)
 			continue
 		}
 		text, err := s.carry(f)
-		arrived := time.Now()
+		arrived, answered := time.Now(), err == nil
 		if s.queue.end(f) {
 			err = s.conclude(f, err)
 		}
 		landed := f
-		if f = s.queue.land(f, arrived); f == nil {
+		if f = s.queue.land(f, arrived, answered); f == nil {
 			s.deliver(landed, text, err, arrived)
 		} else {
 			s.underWay.Go(func() { s.deliver(landed, text, err, arrived) })
@@ -138,14 +142,17 @@ func (s *Store) deliver(f *flight, text string, err error, arrived time.Time) {
 		s.metrics.duration.Observe(arrived.Sub(f.departed).Seconds())
 		s.metrics.batch.Observe(float64(len(f.items)))
 	}
-	var untouched alone
+	var said remarks
 	if err == nil {
-		if untouched, err = unpack(text, f.requests, f.decisions()); err != nil {
+		if said, err = unpack(text, f.requests, f.decisions()); err != nil {
 			err = s.failed(err, f.charging)
 		}
 	}
-	again := f.again(untouched, arrived)
-	s.metrics.expired.Add(float64(len(untouched.expired)))
+	if said.took > 0 {
+		s.queue.busy(said.took, len(f.charges))
+	}
+	again := f.again(&said, arrived)
+	s.metrics.expired.Add(float64(len(said.expired)))
 	for _, i := range f.items {
 		switch {
 		case i.left || i.again:
@@ -178,9 +185,9 @@ func (f *flight) decisions() []*limit.Decision {
 
 // again returns the items that the script has left alone although they are not late by our clock: its
 // reply has set the clock right. The others of those that it left alone are answered that they are late.
-func (f *flight) again(untouched alone, now time.Time) []*item {
+func (f *flight) again(said *remarks, now time.Time) []*item {
 	var again []*item
-	for _, at := range append(untouched.expired, untouched.outside...) {
+	for _, at := range append(said.expired, said.outside...) {
 		i := f.items[at]
 		if i.deadline.After(now) && !i.left {
 			i.again = true

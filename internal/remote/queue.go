@@ -187,15 +187,25 @@ func (q *queue) end(f *flight) bool {
 	return awaited
 }
 
-// land takes the flight, which has ended, from those under way. When others wait it returns the flight that
-// leaves in its place, empty.
-func (q *queue) land(f *flight, now time.Time) *flight {
+// land takes the flight, which has ended, from those under way; answered says that there was a reply. When
+// others wait it returns the flight that leaves in its place, empty.
+func (q *queue) land(f *flight, now time.Time, answered bool) *flight {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if answered {
+		q.pace.was(now.Sub(f.departed))
+	}
 	at := slices.Index(q.flights, f)
 	q.flights = slices.Delete(q.flights, at, at+1)
 	<-q.turns
 	return q.reserve(now)
+}
+
+// busy takes over for how long a call of so many charges kept Redis busy.
+func (q *queue) busy(took time.Duration, charges int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pace.cost(took, charges)
 }
 
 // tick ends the waits that are over at now, of the items that have gone: they are to be answered. It returns

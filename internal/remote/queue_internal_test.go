@@ -74,11 +74,8 @@ func (s *station) join(n int) (*ask, *flight) {
 
 // land ends a flight, answers its questions, and returns the one that leaves in its place.
 func (s *station) land(f *flight) *flight {
-	awaited := s.queue.end(f)
-	if awaited {
-		s.queue.pace.was(time.Since(f.departed))
-	}
-	next := s.board(s.queue.land(f, time.Now()))
+	s.queue.end(f)
+	next := s.board(s.queue.land(f, time.Now(), true))
 	for _, i := range f.items {
 		if !i.left {
 			i.answered()
@@ -226,7 +223,7 @@ func TestWaitsEndOneByOne(t *testing.T) {
 		if seen := s.look(); len(seen.gone) != 12 {
 			t.Errorf("%d have left, want 12", len(seen.gone))
 		}
-		if next := s.queue.land(second, time.Now()); next != nil {
+		if next := s.queue.land(second, time.Now(), false); next != nil {
 			t.Errorf("a call leaves for those who are gone")
 		}
 	})

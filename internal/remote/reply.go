@@ -56,27 +56,28 @@ func (r *reply) failed() error {
 	return nil
 }
 
-// alone lists the requests of a call that the script left alone, by their place: nothing was charged
-// for them, and they get no Tier.
-type alone struct {
-	expired []int // past their deadline
-	outside []int // now is outside the calendar periods that came along
+// remarks is what a reply says besides the answers. The requests that the script left alone, by their
+// place, were charged nothing, and get no Tier.
+type remarks struct {
+	expired []int         // past their deadline
+	outside []int         // now is outside the calendar periods that came along
+	took    time.Duration // how long Redis was busy with the call; 0: it does not say
 }
 
 // unpack reads the answers to requests into decisions, which get a Tier. After an error no decision
 // has one. Leases are read for every request with Orders, whatever became of it; those of a request
 // without any stay as they are, since it may be asked again after its Orders were carried out.
-func unpack(text string, requests []limit.Request, decisions []*limit.Decision) (alone, error) {
-	var untouched alone
+func unpack(text string, requests []limit.Request, decisions []*limit.Decision) (remarks, error) {
+	var said remarks
 	r := readReply(text)
 	for i := range requests {
 		d := decisions[i]
 		d.Verdicts = d.Verdicts[:0]
 		switch code := r.next(); code {
 		case codeExpired:
-			untouched.expired = append(untouched.expired, i)
+			said.expired = append(said.expired, i)
 		case codeOutside:
-			untouched.outside = append(untouched.outside, i)
+			said.outside = append(said.outside, i)
 		case codeWrongType:
 			d.Tier, d.Err = limit.TierRedis, wrongType(requests[i].Charges)
 		case codeRepeated:
@@ -105,9 +106,12 @@ func unpack(text string, requests []limit.Request, decisions []*limit.Decision) 
 		for _, d := range decisions {
 			d.Reset()
 		}
-		return alone{}, err
+		return remarks{}, err
 	}
-	return untouched, nil
+	if len(requests) > 1 && len(r.rest) > 0 {
+		said.took = time.Duration(max(0, r.next())) * time.Microsecond
+	}
+	return said, nil
 }
 
 // verdicts reads what the script says of each charge.
