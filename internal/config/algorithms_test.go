@@ -239,7 +239,9 @@ func TestBuiltinModelPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	charges, err := p.Resolve(&q, nil, nil)
+	var keys limit.Keys
+	charges, err := p.Resolve(&q, nil, &keys, nil)
+	keys.Name(charges)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,9 @@ policies:
 		if err != nil {
 			t.Fatal(err)
 		}
-		charges, err := p.Resolve(&q, limit.Secret("k"), nil)
+		var keys limit.Keys
+		charges, err := p.Resolve(&q, limit.Secret("k"), &keys, nil)
+		keys.Name(charges)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +242,9 @@ func TestBuiltin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	charges, err := p.Resolve(&q, nil, nil)
+	var keys limit.Keys
+	charges, err := p.Resolve(&q, nil, &keys, nil)
+	keys.Name(charges)
 	if err != nil || len(charges) != 1 {
 		t.Fatalf("Resolve = %v, %v", charges, err)
 	}

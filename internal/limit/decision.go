@@ -56,9 +56,12 @@ const TierCount = len(tierNames)
 type Charge struct {
 	Limit    *Limit
 	Settings *Settings
-	Key      string // the state's key in every store
+	Key      string // the state's key in every store; empty until it is named, see Keys
+	Hash     Hash   // the same within this process
 	Override int    // which settings these are: 0 the limit's own, n those of its n-th override
 	Cost     int64  // 0 asks without charging; above the settings' capacity it can never pass, and no store is asked
+
+	from, to int // where the key stands in Keys
 }
 
 // Request is what a store decides in one atomic step: every charge of a limit that is not a

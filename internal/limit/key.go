@@ -89,15 +89,14 @@ func (l *Limit) stateHash() string {
 	return hex.EncodeToString(sum[:3])
 }
 
-// stateKey returns the key of the state that a request with these attributes is counted in.
-func (l *Limit) stateKey(attributes Attributes, hashed map[string]bool, secret Secret) string {
-	var room [256]byte // most keys fit
-	key := append(room[:0], l.keyHead...)
+// appendKey appends the key of the state that a request with these attributes is counted in.
+func (l *Limit) appendKey(dst []byte, attributes Attributes, hashed map[string]bool, secret Secret) []byte {
+	dst = append(dst, l.keyHead...)
 	if l.keyTag != "" {
-		key = appendValues(key, l.Colocate, attributes, hashed, secret)
-		return string(appendValues(append(key, l.keyTag...), l.Key, attributes, hashed, secret))
+		dst = appendValues(dst, l.Colocate, attributes, hashed, secret)
+		return appendValues(append(dst, l.keyTag...), l.Key, attributes, hashed, secret)
 	}
-	return string(append(appendValues(key, l.Key, attributes, hashed, secret), '}'))
+	return append(appendValues(dst, l.Key, attributes, hashed, secret), '}')
 }
 
 // owns reports whether the key is that of a state of the limit, as it counts now.

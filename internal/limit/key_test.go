@@ -34,7 +34,9 @@ func keyOf(t testing.TB, rules *limit.Rules, values ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	charges, err := policy.Resolve(&q, limit.Secret("secret"), nil)
+	var keys limit.Keys
+	charges, err := policy.Resolve(&q, limit.Secret("secret"), &keys, nil)
+	keys.Name(charges)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ type LeaseOrder struct {
 	Limit    *Limit
 	Settings *Settings // with a Hold
 	Key      string    // the state's key in every store
+	Hash     Hash      // the same within this process
 	Reports  []LeaseReport
 	Want     int64 // 0: nothing
 }

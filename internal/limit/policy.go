@@ -183,9 +183,10 @@ func (r *Rules) Find(q *Query) (*Policy, error) {
 }
 
 // Resolve appends to charges what the question asks of each limit that applies to it, in the
-// policy's order. It moves the short form Key into Attributes. An InvalidError says what is
-// wrong with the question. A cost may be above a limit's capacity: such a charge can never pass.
-func (p *Policy) Resolve(q *Query, secret Secret, charges []Charge) ([]Charge, error) {
+// policy's order. They get their Hash, and their Key by keys.Name. It moves the short form Key into
+// Attributes. An InvalidError says what is wrong with the question. A cost may be above a limit's
+// capacity: such a charge can never pass.
+func (p *Policy) Resolve(q *Query, secret Secret, keys *Keys, charges []Charge) ([]Charge, error) {
 	if err := p.check(q); err != nil {
 		return charges, err
 	}
@@ -202,9 +203,11 @@ func (p *Policy) Resolve(q *Query, secret Secret, charges []Charge) ([]Charge, e
 			Limit:    l,
 			Settings: settings,
 			Override: override,
-			Key:      l.stateKey(q.Attributes, p.hashed, secret),
 			Cost:     settings.costOf(p.costOf(l, q)),
 		})
+		from := len(keys.bytes)
+		keys.bytes = l.appendKey(keys.bytes, q.Attributes, p.hashed, secret)
+		keys.add(from, &charges[len(charges)-1])
 	}
 	return charges, nil
 }
@@ -324,7 +327,7 @@ func (p *Policy) Address(q *Query, secret Secret) (Charge, error) {
 			return Charge{}, invalid("attributes."+name, "missing or empty; %s needs it", p.label(q))
 		}
 	}
-	return Charge{Limit: l, Settings: &l.Settings, Key: l.stateKey(q.Attributes, p.hashed, secret)}, nil
+	return Charge{Limit: l, Settings: &l.Settings, Key: string(l.appendKey(nil, q.Attributes, p.hashed, secret))}, nil
 }
 
 // GrantKey returns the key under which a grant of the charges is remembered by the question's

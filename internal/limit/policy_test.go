@@ -83,7 +83,9 @@ func resolve(rules *limit.Rules, q limit.Query) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	charges, err := policy.Resolve(&q, nil, nil)
+	var keys limit.Keys
+	charges, err := policy.Resolve(&q, nil, &keys, nil)
+	keys.Name(charges)
 	if err != nil {
 		return "", err
 	}
@@ -195,7 +197,9 @@ func TestResolveAppends(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := policy.Resolve(&q, nil, before)
+		var keys limit.Keys
+		got, err := policy.Resolve(&q, nil, &keys, before)
+		keys.Name(got[len(before):])
 		if want := 1 + len(q.Attributes); len(got) != want || got[0].Key != "before" || (err == nil) != (want == 2) {
 			t.Errorf("%q: got %+v, %v", text, got, err)
 		}
@@ -211,7 +215,9 @@ func TestShortKeyBecomesAnAttribute(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		charges, err := policy.Resolve(&q, nil, nil)
+		var keys limit.Keys
+		charges, err := policy.Resolve(&q, nil, &keys, nil)
+		keys.Name(charges)
 		if err != nil || !strings.HasSuffix(charges[0].Key, ":ada}") {
 			t.Fatalf("got %+v, %v", charges, err)
 		}

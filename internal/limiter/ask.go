@@ -15,6 +15,7 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 		if q.sent == 0 {
 			continue
 		}
+		s.keys.Name(q.charges)
 		q.asks.Charges = q.charges
 		if q.sent < len(q.charges) {
 			q.asks.Charges = possible(q.charges)

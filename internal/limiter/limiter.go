@@ -47,8 +47,8 @@ type Tier interface {
 	Leave(c *limit.Charge)
 
 	// BeginCredit and EndCredit stand around a call that gives tokens back under key.
-	BeginCredit(key string)
-	EndCredit(asOf time.Time, key string)
+	BeginCredit(key limit.Hash)
+	EndCredit(asOf time.Time, key limit.Hash)
 }
 
 // Config holds what a Limiter is made of. Every field but Tier and Former is required.
@@ -76,6 +76,7 @@ type Limiter struct {
 	timeout  time.Duration
 	metrics  *metrics
 	rules    atomic.Pointer[ruleSet]
+	hasher   *limit.Hasher
 	scratch  sync.Pool // of *scratch
 }
 
@@ -87,6 +88,7 @@ type ruleSet struct {
 
 // scratch is the memory of one call of Decide.
 type scratch struct {
+	keys      limit.Keys
 	charges   []limit.Charge
 	requests  []limit.Request
 	asked     []*limit.Decision
@@ -115,12 +117,12 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		store: cfg.Store, tier: cfg.Tier, leases: cfg.Leases, secret: cfg.Secret, former: cfg.Former,
-		embedded: cfg.Embedded, home: rand.Uint64() | 1, timeout: cfg.Timeout, metrics: m,
+		embedded: cfg.Embedded, home: rand.Uint64() | 1, hasher: limit.NewHasher(), timeout: cfg.Timeout, metrics: m,
 	}
 	if l.former == nil {
 		l.former = func() limit.Secret { return nil }
 	}
-	l.scratch.New = func() any { return new(scratch) }
+	l.scratch.New = func() any { return &scratch{keys: limit.Keys{Hasher: l.hasher}} }
 	l.SetRules(cfg.Rules)
 	return l, nil
 }
@@ -170,6 +172,7 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 }
 
 func (l *Limiter) release(s *scratch) {
+	s.keys.Reset()
 	clear(s.charges)
 	clear(s.requests)
 	clear(s.asked)
@@ -192,11 +195,14 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, arrival time.Time, q *limi
 	}
 	asked.policy = policy
 	start := len(s.charges)
-	s.charges, err = policy.Resolve(q, l.secret(), s.charges)
+	s.charges, err = policy.Resolve(q, l.secret(), &s.keys, s.charges)
 	asked.charges = s.charges[start:len(s.charges):len(s.charges)]
 	if err != nil {
 		d.Err = err
 		return
+	}
+	if q.RequestID != "" {
+		s.keys.Name(asked.charges)
 	}
 	if d.Err = asked.prepare(rules.Rules, q, arrival.Add(l.timeout)); d.Err != nil {
 		return
@@ -290,8 +296,9 @@ func (l *Limiter) Forget(ctx context.Context, name string, attributes limit.Attr
 	if l.tier == nil {
 		return l.store.Forget(ctx, charge)
 	}
-	l.tier.BeginCredit(charge.Key)
+	hash := l.hasher.Hash(charge.Key)
+	l.tier.BeginCredit(hash)
 	err = l.store.Forget(ctx, charge)
-	l.tier.EndCredit(time.Now(), charge.Key)
+	l.tier.EndCredit(time.Now(), hash)
 	return err
 }

@@ -186,13 +186,14 @@ func (l *Limiter) settle(ctx context.Context, arrival time.Time, s *limit.Settle
 	shared := l.tier != nil && s.Ticket.Home == 0
 	if shared {
 		for i := range charges {
-			l.tier.BeginCredit(charges[i].Key)
+			charges[i].Hash = l.hasher.Hash(charges[i].Key)
+			l.tier.BeginCredit(charges[i].Hash)
 		}
 	}
 	answer, err := l.store.Settle(ctx, s)
 	if shared {
 		for i := range charges {
-			l.tier.EndCredit(time.Now(), charges[i].Key)
+			l.tier.EndCredit(time.Now(), charges[i].Hash)
 		}
 	}
 	return answer, err

@@ -39,8 +39,8 @@ func (f *fakeTier) Join(time.Time, *limit.Charge, time.Duration) (<-chan struct{
 }
 func (f *fakeTier) Leave(*limit.Charge) {}
 
-func (f *fakeTier) BeginCredit(string)          { f.log = append(f.log, "begin") }
-func (f *fakeTier) EndCredit(time.Time, string) { f.log = append(f.log, "end") }
+func (f *fakeTier) BeginCredit(limit.Hash)          { f.log = append(f.log, "begin") }
+func (f *fakeTier) EndCredit(time.Time, limit.Hash) { f.log = append(f.log, "end") }
 
 func TestTier(t *testing.T) {
 	tests := []struct {

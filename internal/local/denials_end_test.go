@@ -111,11 +111,11 @@ func TestOwnCreditEndsADenial(t *testing.T) {
 		late := w.answer(0, 4)
 		w.ask(0, 0, 4)
 		w.want(time.Millisecond, 4, true)
-		w.tier.BeginCredit(key)
+		w.tier.BeginCredit(hashOf(key))
 		w.want(2*time.Millisecond, 4, false)
 		w.tier.Observe(w.base.Add(2*time.Millisecond), w.charge(4), &late)
 		w.want(3*time.Millisecond, 4, false)
-		w.tier.EndCredit(w.base.Add(5*time.Millisecond), key)
+		w.tier.EndCredit(w.base.Add(5*time.Millisecond), hashOf(key))
 		w.want(5*time.Millisecond, 4, false)
 		w.tier.Observe(w.base.Add(4*time.Millisecond), w.charge(4), &late) // asked before the credit
 		w.want(6*time.Millisecond, 4, false)

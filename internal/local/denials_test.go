@@ -267,7 +267,7 @@ func TestKnown(t *testing.T) {
 			other := s
 			other.Window.Limit++
 			other.Bucket.Burst++
-			if _, ok := w.tier.Known(w.base, &limit.Charge{Key: key, Settings: &other}); ok {
+			if _, ok := w.tier.Known(w.base, &limit.Charge{Key: key, Hash: hashOf(key), Settings: &other}); ok {
 				t.Error("something is known under other settings")
 			}
 		})
@@ -291,7 +291,7 @@ func TestRememberedDenialDoesNotAllocate(t *testing.T) {
 	for _, s := range remembering(t) {
 		tier := newTier(t, local.TierConfig{})
 		l := &limit.Limit{Name: "l", Settings: s}
-		c := limit.Charge{Limit: l, Settings: &l.Settings, Key: key, Cost: 1}
+		c := limit.Charge{Limit: l, Settings: &l.Settings, Key: key, Hash: hashOf(key), Cost: 1}
 		v := limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Minute, ResetAfter: time.Hour}
 		tier.Observe(time.Now(), &c, &v)
 		allocs := testing.AllocsPerRun(100, func() {

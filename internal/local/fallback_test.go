@@ -234,7 +234,7 @@ func TestShareIsAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutOff(t, even(t, 1, 3_600_000_000, 100), 4)
 		other := &limit.Limit{Name: "m", Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: even(t, 1, 3_600_000_000, 8)}}
-		both := []limit.Charge{*c.charge(10), {Limit: other, Settings: &other.Settings, Key: "rl:{m:u}", Cost: 1}}
+		both := []limit.Charge{*c.charge(10), {Limit: other, Settings: &other.Settings, Key: "rl:{m:u}", Hash: hashOf("rl:{m:u}"), Cost: 1}}
 		var got []bool
 		for range 4 {
 			var d limit.Decision

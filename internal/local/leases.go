@@ -2,7 +2,6 @@ package local
 
 import (
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +24,6 @@ type LeasesConfig struct {
 // given back before Run runs. Safe for concurrent use.
 type Leases struct {
 	timeout time.Duration
-	seed    maphash.Seed
 	shards  [tierShards]leaseShard
 	idle    atomic.Bool   // Run waits until something is lent
 	lent    chan struct{} // tells it; has room for one
@@ -35,16 +33,16 @@ type Leases struct {
 
 type leaseShard struct {
 	mu     sync.Mutex
-	keys   *simplelru.LRU[string, *holding] // guarded by mu
-	ends   []end                            // of the leases, about in order; guarded by mu
-	owed   []limit.LeaseOrder               // reports of leases that nobody knows any more; guarded by mu
-	leases int64                            // how many there were; guarded by mu
-	closed bool                             // nothing is lent any more; guarded by mu
+	keys   *simplelru.LRU[limit.Hash, *holding] // guarded by mu
+	ends   []end                                // of the leases, about in order; guarded by mu
+	owed   []limit.LeaseOrder                   // reports of leases that nobody knows any more; guarded by mu
+	leases int64                                // how many there were; guarded by mu
+	closed bool                                 // nothing is lent any more; guarded by mu
 }
 
 // end says when the lease on a key ends.
 type end struct {
-	key string
+	key limit.Hash
 	at  time.Time
 }
 
@@ -53,10 +51,10 @@ func NewLeases(cfg LeasesConfig) (*Leases, error) {
 	if cfg.MaxKeys <= 0 {
 		cfg.MaxKeys = 100_000
 	}
-	l := &Leases{timeout: cfg.Timeout, seed: maphash.MakeSeed(), lent: make(chan struct{}, 1)}
+	l := &Leases{timeout: cfg.Timeout, lent: make(chan struct{}, 1)}
 	for i := range l.shards {
 		s := &l.shards[i]
-		keys, err := simplelru.NewLRU(max(1, cfg.MaxKeys/tierShards), func(_ string, h *holding) { s.evict(h) })
+		keys, err := simplelru.NewLRU(max(1, cfg.MaxKeys/tierShards), func(_ limit.Hash, h *holding) { s.evict(h) })
 		if err != nil {
 			return nil, fmt.Errorf("local: make the leases: %w", err)
 		}
@@ -73,17 +71,15 @@ func NewLeases(cfg LeasesConfig) (*Leases, error) {
 	return l, nil
 }
 
-func (l *Leases) shard(key string) *leaseShard {
-	return &l.shards[maphash.String(l.seed, key)%tierShards]
-}
+func (l *Leases) shard(key limit.Hash) *leaseShard { return &l.shards[key[0]%tierShards] }
 
 // Take hands out the charge's cost at now, if there is as much on hand, and reports whether it did. The
 // verdict says what is left: on hand, and besides as far as was known when the lease was given.
 func (l *Leases) Take(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
-	s := l.shard(c.Key)
+	s := l.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, ok := s.keys.Get(c.Key)
+	h, ok := s.keys.Get(c.Hash)
 	if !ok {
 		return limit.Verdict{}, false
 	}
@@ -99,10 +95,10 @@ func (l *Leases) Take(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
 // PutBack undoes a Take that was answered with v, of which nothing was handed out since the rest of its
 // request could not be had. Where that lease has been given up meanwhile, it stays used.
 func (l *Leases) PutBack(c *limit.Charge, v *limit.Verdict) {
-	s := l.shard(c.Key)
+	s := l.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h, ok := s.keys.Peek(c.Key); ok && !h.until.IsZero() && h.serial == v.Mark {
+	if h, ok := s.keys.Peek(c.Hash); ok && !h.until.IsZero() && h.serial == v.Mark {
 		h.lease.Tokens += c.Cost
 		h.handed -= c.Cost
 	}
@@ -112,19 +108,19 @@ func (l *Leases) PutBack(c *limit.Charge, v *limit.Verdict) {
 // what became of the lease there was, and how much is wanted for a further one. After that Receive must
 // follow for what was added. Nothing is added while another order for the key is under way.
 func (l *Leases) Order(now time.Time, c *limit.Charge, orders []limit.LeaseOrder) []limit.LeaseOrder {
-	s := l.shard(c.Key)
+	s := l.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, ok := s.keys.Get(c.Key)
+	h, ok := s.keys.Get(c.Hash)
 	if !ok {
 		h = new(holding)
 		h.demand.add(now, c)
-		s.keys.Add(c.Key, h)
+		s.keys.Add(c.Hash, h)
 	}
 	if h.ordered {
 		return orders
 	}
-	order := limit.LeaseOrder{Limit: c.Limit, Settings: c.Settings, Key: c.Key}
+	order := limit.LeaseOrder{Limit: c.Limit, Settings: c.Settings, Key: c.Key, Hash: c.Hash}
 	if report, ok := h.giveUp(); ok {
 		order.Reports = []limit.LeaseReport{report}
 		l.count(order.Reports)
@@ -142,10 +138,10 @@ func (l *Leases) Order(now time.Time, c *limit.Charge, orders []limit.LeaseOrder
 // Await returns a channel that closes when the order under way for the charge's key has been answered, if that may
 // bring enough for it too; else nil.
 func (l *Leases) Await(c *limit.Charge) <-chan struct{} {
-	s := l.shard(c.Key)
+	s := l.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, ok := s.keys.Peek(c.Key)
+	h, ok := s.keys.Peek(c.Hash)
 	if !ok || !h.ordered || h.coming < c.Cost {
 		return nil
 	}
@@ -158,10 +154,10 @@ func (l *Leases) Await(c *limit.Charge) <-chan struct{} {
 
 // Observe takes over an answer of the store to the charge, asked for at asOf or later.
 func (l *Leases) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
-	s := l.shard(c.Key)
+	s := l.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h, ok := s.keys.Peek(c.Key); ok && v.Known && !asOf.Before(h.asOf) {
+	if h, ok := s.keys.Peek(c.Hash); ok && v.Known && !asOf.Before(h.asOf) {
 		h.asOf, h.left, h.reset = asOf, v.Remaining, v.ResetAfter
 	}
 }
@@ -169,10 +165,10 @@ func (l *Leases) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 // Receive takes over what was lent for an order that was made at asOf or later: nothing, when the zero Lease
 // or no answer came.
 func (l *Leases) Receive(asOf, now time.Time, o *limit.LeaseOrder, lease limit.Lease) {
-	s := l.shard(o.Key)
+	s := l.shard(o.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, ok := s.keys.Peek(o.Key)
+	h, ok := s.keys.Peek(o.Hash)
 	if ok {
 		h.arrive()
 	}
@@ -182,13 +178,13 @@ func (l *Leases) Receive(asOf, now time.Time, o *limit.LeaseOrder, lease limit.L
 	until := asOf.Add(lease.Usable)
 	if !ok || s.closed || !h.until.IsZero() || !now.Before(until) {
 		late := limit.LeaseReport{Epoch: lease.Epoch, Slot: lease.Slot, Unused: lease.Tokens}
-		s.owed = append(s.owed, limit.LeaseOrder{Limit: o.Limit, Settings: o.Settings, Key: o.Key, Reports: []limit.LeaseReport{late}})
+		s.owed = append(s.owed, limit.LeaseOrder{Limit: o.Limit, Settings: o.Settings, Key: o.Key, Hash: o.Hash, Reports: []limit.LeaseReport{late}})
 	} else {
 		s.leases++
 		h.order, h.lease, h.serial, h.until, h.handed = *o, lease, s.leases, until, 0
 		h.order.Reports, h.order.Want = nil, 0
 		h.left -= lease.Tokens
-		s.ends = append(s.ends, end{o.Key, until})
+		s.ends = append(s.ends, end{o.Hash, until})
 	}
 	l.tell()
 }

@@ -37,6 +37,11 @@ type lessee struct {
 	told   []limit.LeaseReport
 }
 
+// hasher gives the keys of all tests their hashes.
+var hasher = limit.NewHasher()
+
+func hashOf(key string) limit.Hash { return hasher.Hash(key) }
+
 func newLessee(t *testing.T, store *local.Memory, s limit.Settings) *lessee {
 	t.Helper()
 	leases, err := local.NewLeases(local.LeasesConfig{Timeout: time.Second, Registry: prometheus.NewRegistry()})
@@ -44,7 +49,7 @@ func newLessee(t *testing.T, store *local.Memory, s limit.Settings) *lessee {
 		t.Fatal(err)
 	}
 	l := &limit.Limit{Name: "l", Settings: s}
-	return &lessee{t: t, Leases: leases, store: store, charge: limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{l:u}", Cost: 1}}
+	return &lessee{t: t, Leases: leases, store: store, charge: limit.Charge{Limit: l, Settings: &l.Settings, Key: "rl:{l:u}", Hash: hashOf("rl:{l:u}"), Cost: 1}}
 }
 
 // Decide is the store as Run knows it.
@@ -334,7 +339,7 @@ func TestEvictedLeaseIsGivenBack(t *testing.T) {
 		synctest.Wait()
 		other := n.charge
 		for i := range 400_000 {
-			other.Key = string(rune('a'+i%26)) + time.Duration(i).String()
+			other.Hash = hashOf(time.Duration(i).String())
 			n.Order(time.Now(), &other, nil)
 		}
 		n.want("handed out", int64(n.take(1)), 0)

@@ -189,7 +189,7 @@ func (s *simulation) answer(cost int64) limit.Verdict {
 }
 
 func (s *simulation) charge(cost int64) *limit.Charge {
-	return &limit.Charge{Limit: s.limit, Settings: &s.limit.Settings, Key: key, Cost: cost}
+	return &limit.Charge{Limit: s.limit, Settings: &s.limit.Settings, Key: key, Hash: hashOf(key), Cost: cost}
 }
 
 // step handles the next event. delay draws the time of one way.

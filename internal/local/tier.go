@@ -2,7 +2,6 @@ package local
 
 import (
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -28,7 +27,6 @@ type TierConfig struct {
 // denies nothing. Dropping a key only costs a call. Safe for concurrent use.
 type Tier struct {
 	recheck time.Duration
-	seed    maphash.Seed
 	shards  [tierShards]shard
 }
 
@@ -36,8 +34,8 @@ const tierShards = 16
 
 type shard struct {
 	mu      sync.Mutex
-	keys    *simplelru.LRU[string, *entry] // guarded by mu
-	answers uint64                         // taken over so far; guarded by mu
+	keys    *simplelru.LRU[limit.Hash, *entry] // guarded by mu
+	answers uint64                             // taken over so far; guarded by mu
 }
 
 // entry is what is known of one key. Guarded by its shard's mu.
@@ -64,9 +62,9 @@ func NewTier(cfg TierConfig) (*Tier, error) {
 	if cfg.Recheck <= 0 {
 		cfg.Recheck = time.Second
 	}
-	t := &Tier{recheck: cfg.Recheck, seed: maphash.MakeSeed()}
+	t := &Tier{recheck: cfg.Recheck}
 	for i := range t.shards {
-		keys, err := simplelru.NewLRU(max(1, cfg.MaxKeys/tierShards), func(_ string, e *entry) { e.wake() })
+		keys, err := simplelru.NewLRU(max(1, cfg.MaxKeys/tierShards), func(_ limit.Hash, e *entry) { e.wake() })
 		if err != nil {
 			return nil, fmt.Errorf("local: make the tier: %w", err)
 		}
@@ -91,9 +89,7 @@ func (t *Tier) Len() int {
 	return n
 }
 
-func (t *Tier) shard(key string) *shard {
-	return &t.shards[maphash.String(t.seed, key)%tierShards]
-}
+func (t *Tier) shard(key limit.Hash) *shard { return &t.shards[key[0]%tierShards] }
 
 // Deny reports whether the shared store would deny the charge at now for certain, and its verdict
 // then: what it would say if nobody else took anything since it was asked, with a wait that is
@@ -104,10 +100,10 @@ func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
 	if c.Cost == 0 || c.Cost > c.Settings.Capacity() {
 		return limit.Verdict{}, false
 	}
-	s := t.shard(c.Key)
+	s := t.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.keys.Get(c.Key)
+	e, ok := s.keys.Get(c.Hash)
 	if !ok || e.credits > 0 || !e.knows(c.Settings) {
 		return limit.Verdict{}, false
 	}
@@ -133,10 +129,10 @@ func (e *entry) knows(s *limit.Settings) bool {
 // newest answer wins, whatever the settings it was given under. Its settings must not change from
 // then on.
 func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
-	s := t.shard(c.Key)
+	s := t.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entry(c.Key)
+	e := s.entry(c.Hash)
 	if asOf.Before(e.asOf) {
 		return
 	}
@@ -158,7 +154,7 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 }
 
 // entry returns the entry of key, a new one if need be. The caller holds mu.
-func (s *shard) entry(key string) *entry {
+func (s *shard) entry(key limit.Hash) *entry {
 	e, ok := s.keys.Get(key)
 	if !ok {
 		e = new(entry)
@@ -179,10 +175,10 @@ type Knowledge struct {
 // answer. Of a window or a log that is what the answer left, until the limit is as if unused. It is
 // false when nothing is known.
 func (t *Tier) Known(now time.Time, c *limit.Charge) (Knowledge, bool) {
-	s := t.shard(c.Key)
+	s := t.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.keys.Peek(c.Key)
+	e, ok := s.keys.Peek(c.Hash)
 	if !ok || !e.knows(c.Settings) {
 		return Knowledge{}, false
 	}
@@ -197,7 +193,7 @@ func (t *Tier) Known(now time.Time, c *limit.Charge) (Knowledge, bool) {
 
 // BeginCredit says that this process is about to give something back under key: until EndCredit
 // nothing is denied there.
-func (t *Tier) BeginCredit(key string) {
+func (t *Tier) BeginCredit(key limit.Hash) {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +202,7 @@ func (t *Tier) BeginCredit(key string) {
 
 // EndCredit ends what BeginCredit began, at asOf. What was known before is forgotten, and answers
 // to what was asked before are dropped.
-func (t *Tier) EndCredit(asOf time.Time, key string) {
+func (t *Tier) EndCredit(asOf time.Time, key limit.Hash) {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

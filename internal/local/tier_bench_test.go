@@ -25,7 +25,8 @@ func drainedOf(tb testing.TB, s limit.Settings, keys int) (*local.Tier, []limit.
 	charges := make([]limit.Charge, keys)
 	now := time.Now()
 	for i := range charges {
-		charges[i] = limit.Charge{Limit: l, Settings: &l.Settings, Key: fmt.Sprintf("rl:{requests-per-user~a1b2c3:user%08d}", i), Cost: 1}
+		key := fmt.Sprintf("rl:{requests-per-user~a1b2c3:user%08d}", i)
+		charges[i] = limit.Charge{Limit: l, Settings: &l.Settings, Key: key, Hash: hashOf(key), Cost: 1}
 		tier.Observe(now, &charges[i], &limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Hour, ResetAfter: 100 * time.Hour})
 	}
 	return tier, charges
@@ -172,7 +173,7 @@ func TestMemoryPerKey(t *testing.T) {
 			tier := newTier(t, local.TierConfig{})
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour}
 			for i := range keys {
-				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i)}, &v)
+				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i), Hash: hashOf(keyOf(i))}, &v)
 			}
 			return tier, tier.Len
 		}},
@@ -181,7 +182,7 @@ func TestMemoryPerKey(t *testing.T) {
 			l := &limit.Limit{Name: "l", Settings: must(t)(limit.NewSlidingWindowLog(100, 3_600_000_000))}
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Hour, ResetAfter: time.Hour}
 			for i := range keys {
-				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i)}, &v)
+				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i), Hash: hashOf(keyOf(i))}, &v)
 			}
 			return tier, tier.Len
 		}},
@@ -193,7 +194,7 @@ func TestMemoryPerKey(t *testing.T) {
 			f := local.NewFallback(memory, newTier(t, local.TierConfig{}), func(*limit.Limit) int { return 3 })
 			requests, decisions := []limit.Request{{Charges: make([]limit.Charge, 1)}}, []*limit.Decision{new(limit.Decision)}
 			for i := range keys {
-				requests[0].Charges[0] = limit.Charge{Limit: l, Settings: &l.Settings, Key: keyOf(i), Cost: 1}
+				requests[0].Charges[0] = limit.Charge{Limit: l, Settings: &l.Settings, Key: keyOf(i), Hash: hashOf(keyOf(i)), Cost: 1}
 				f.Decide(requests, decisions)
 			}
 			return f, memory.Len

@@ -168,7 +168,7 @@ func TestNewestAnswerWins(t *testing.T) {
 	// Nothing is left in what was asked earlier; much is in what was asked later, and came first.
 	w.state = limit.State{}
 	w.ask(500*time.Millisecond, 500*time.Millisecond, 1)
-	w.tier.Observe(w.base, &limit.Charge{Key: key}, &older)
+	w.tier.Observe(w.base, &limit.Charge{Key: key, Hash: hashOf(key)}, &older)
 	w.want(501*time.Millisecond, 9, false)
 	w.want(501*time.Millisecond, 10, true)
 	w.ask(510*time.Millisecond, 510*time.Millisecond, 9)
@@ -206,14 +206,14 @@ func TestOwnCredit(t *testing.T) {
 	late := w.answer(0, 10)
 	w.ask(0, 0, 1)
 	w.want(time.Millisecond, 1, true)
-	w.tier.BeginCredit(key)
+	w.tier.BeginCredit(hashOf(key))
 	w.want(2*time.Millisecond, 1, false) // perhaps it is there already
-	w.tier.Observe(w.base.Add(2*time.Millisecond), &limit.Charge{Key: key}, &late)
+	w.tier.Observe(w.base.Add(2*time.Millisecond), &limit.Charge{Key: key, Hash: hashOf(key)}, &late)
 	w.want(3*time.Millisecond, 1, false)
 	w.give(4*time.Millisecond, 10)
-	w.tier.EndCredit(w.base.Add(5*time.Millisecond), key)
+	w.tier.EndCredit(w.base.Add(5*time.Millisecond), hashOf(key))
 	w.want(5*time.Millisecond, 1, false)
-	w.tier.Observe(w.base.Add(4*time.Millisecond), &limit.Charge{Key: key}, &late) // asked before the credit, answered after it
+	w.tier.Observe(w.base.Add(4*time.Millisecond), &limit.Charge{Key: key, Hash: hashOf(key)}, &late) // asked before the credit, answered after it
 	w.want(7*time.Millisecond, 1, false)
 	w.ask(7*time.Millisecond, 7*time.Millisecond, 10)
 	w.want(8*time.Millisecond, 1, true)
@@ -222,18 +222,18 @@ func TestOwnCredit(t *testing.T) {
 func TestTwoOwnCredits(t *testing.T) {
 	w := newWorld(t, even(t, 1, 3_600_000_000, 10))
 	late := w.answer(0, 10)
-	w.tier.BeginCredit(key)
-	w.tier.BeginCredit(key)
-	w.tier.EndCredit(w.base.Add(3*time.Millisecond), key)
+	w.tier.BeginCredit(hashOf(key))
+	w.tier.BeginCredit(hashOf(key))
+	w.tier.EndCredit(w.base.Add(3*time.Millisecond), hashOf(key))
 	w.ask(4*time.Millisecond, 4*time.Millisecond, 1)
 	w.want(5*time.Millisecond, 1, false) // the other one is under way
-	w.tier.EndCredit(w.base.Add(7*time.Millisecond), key)
-	w.tier.EndCredit(w.base.Add(6*time.Millisecond), key) // one too many, and told late
-	w.tier.Observe(w.base.Add(6*time.Millisecond), &limit.Charge{Key: key}, &late)
+	w.tier.EndCredit(w.base.Add(7*time.Millisecond), hashOf(key))
+	w.tier.EndCredit(w.base.Add(6*time.Millisecond), hashOf(key)) // one too many, and told late
+	w.tier.Observe(w.base.Add(6*time.Millisecond), &limit.Charge{Key: key, Hash: hashOf(key)}, &late)
 	w.want(8*time.Millisecond, 1, false)
 	w.ask(8*time.Millisecond, 8*time.Millisecond, 1)
 	w.want(9*time.Millisecond, 1, true)
-	w.tier.BeginCredit(key)
+	w.tier.BeginCredit(hashOf(key))
 	w.want(9*time.Millisecond, 1, false)
 }
 
@@ -241,12 +241,12 @@ func TestOwnCreditOfAKeyThatIsDropped(t *testing.T) {
 	w := newWorld(t, even(t, 1, 3_600_000_000, 10))
 	w.tier = newTier(t, local.TierConfig{MaxKeys: 1})
 	late := w.answer(0, 10)
-	w.tier.BeginCredit(key)
+	w.tier.BeginCredit(hashOf(key))
 	for i := range 1000 {
-		w.tier.Observe(w.base, &limit.Charge{Key: fmt.Sprint(i)}, &late)
+		w.tier.Observe(w.base, &limit.Charge{Hash: hashOf(fmt.Sprint(i))}, &late)
 	}
-	w.tier.EndCredit(w.base.Add(3*time.Millisecond), key)
-	w.tier.Observe(w.base.Add(2*time.Millisecond), &limit.Charge{Key: key}, &late)
+	w.tier.EndCredit(w.base.Add(3*time.Millisecond), hashOf(key))
+	w.tier.Observe(w.base.Add(2*time.Millisecond), &limit.Charge{Key: key, Hash: hashOf(key)}, &late)
 	w.want(4*time.Millisecond, 1, false)
 }
 
@@ -264,8 +264,8 @@ func TestTierIsBounded(t *testing.T) {
 	w := newWorld(t, even(t, 1, 3_600_000_000, 1))
 	v := w.answer(0, 1)
 	for i := range 50_000 {
-		tier.Observe(w.base, &limit.Charge{Key: fmt.Sprint(i)}, &v)
-		tier.BeginCredit(fmt.Sprint(-i))
+		tier.Observe(w.base, &limit.Charge{Hash: hashOf(fmt.Sprint(i))}, &v)
+		tier.BeginCredit(hashOf(fmt.Sprint(-i)))
 	}
 	if got := tier.Len(); got < 900 || got > 1000 {
 		t.Errorf("%d keys are known, want at most 1000", got)

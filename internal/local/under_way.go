@@ -13,10 +13,10 @@ import (
 // likely denied here, so that waiting spares a call. That decides nothing: an answer that never comes
 // only makes the others ask for themselves. With a most of 0 nobody waits.
 func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWay <-chan struct{}, patience time.Duration) {
-	s := t.shard(c.Key)
+	s := t.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.keys.Get(c.Key)
+	e, ok := s.keys.Get(c.Hash)
 	if !ok {
 		return nil, 0
 	}
@@ -32,10 +32,10 @@ func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWa
 
 // Leave says that a question which has joined has its answer, or will get none.
 func (t *Tier) Leave(c *limit.Charge) {
-	s := t.shard(c.Key)
+	s := t.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.keys.Peek(c.Key); ok {
+	if e, ok := s.keys.Peek(c.Hash); ok {
 		e.pending = max(0, e.pending-c.Cost) // a new entry knows nothing of what joined the old one
 		e.wake()
 	}

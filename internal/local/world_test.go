@@ -67,7 +67,7 @@ func discrete(t testing.TB, tokens int64, every time.Duration, burst int64) limi
 }
 
 func (w *world) charge(cost int64) *limit.Charge {
-	return &limit.Charge{Limit: w.limit, Settings: &w.limit.Settings, Key: key, Cost: cost}
+	return &limit.Charge{Limit: w.limit, Settings: &w.limit.Settings, Key: key, Hash: hashOf(key), Cost: cost}
 }
 
 // micros is the time that Redis reads at at: cut to a µs.
