@@ -35,15 +35,14 @@ type Store struct {
 func New(shared Shared, share Share) *Store { return &Store{shared, share} }
 
 // Decide fills every decision: those that the shared store did not answer by the policy of their
-// limits. It never fails as a whole.
-func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+// limits.
+func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) {
 	s.shared.Decide(ctx, requests, decisions)
 	for i, d := range decisions {
 		if errors.Is(d.Err, limit.ErrUnavailable) { // any other error is the question's own
 			s.degrade(&requests[i], d, d.Err)
 		}
 	}
-	return nil
 }
 
 // Settle does what the settlement says: in this process when its ticket was given here without the

@@ -14,7 +14,7 @@ import (
 // instantStore allows everything without looking at it.
 type instantStore struct{}
 
-func (instantStore) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+func (instantStore) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) {
 	for i := range requests {
 		d := decisions[i]
 		d.Tier = limit.TierRedis
@@ -24,7 +24,6 @@ func (instantStore) Decide(_ context.Context, requests []limit.Request, decision
 			})
 		}
 	}
-	return nil
 }
 
 func (instantStore) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {

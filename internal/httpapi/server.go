@@ -133,8 +133,7 @@ func (s *Server) closeListeners() {
 // is an error when a listener fails. The end of ctx does not cancel requests in flight, but those
 // whose answers are held back, which may be for minutes.
 func (s *Server) Run(ctx context.Context) error {
-	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
+	requests := context.WithoutCancel(ctx)
 	waits, stopWaits := context.WithCancelCause(requests)
 	server := s.newFastHTTP(lives{requests: requests, waits: waits})
 	ended := make(chan error, len(s.listeners))
@@ -149,7 +148,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopWaits(errStopping)
 	s.drain(server)
-	cancel()
 	serving.Wait()
 	if err != nil {
 		return fmt.Errorf("httpapi: serve: %w", err)
@@ -176,7 +174,7 @@ func (s *Server) drain(server *fasthttp.Server) {
 
 // lives bound how long the requests of a running server may take.
 type lives struct {
-	requests context.Context
+	requests context.Context // which never ends: each has a deadline, and a context that ends costs every wait
 	waits    context.Context // of those whose answers are held back; its end says why
 }
 

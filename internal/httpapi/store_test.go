@@ -35,29 +35,31 @@ func (s *fakeStore) advance(d time.Duration) {
 	s.now += d.Microseconds()
 }
 
-func (s *fakeStore) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+func (s *fakeStore) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) {
 	if s.hold != nil {
 		s.held <- struct{}{}
 		select {
 		case <-s.hold:
 		case <-ctx.Done():
-			return limit.ErrUnavailable
+			for _, d := range decisions {
+				d.Err = limit.ErrUnavailable
+			}
+			return
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
-	if s.err != nil {
-		return s.err
-	}
 	for i := range requests {
+		if decisions[i].Err = s.err; s.err != nil {
+			continue
+		}
 		s.asked++
 		s.decide(&requests[i], decisions[i])
 		if s.change != nil {
 			s.change(decisions[i])
 		}
 	}
-	return nil
 }
 
 func (s *fakeStore) decide(r *limit.Request, d *limit.Decision) {

@@ -32,18 +32,11 @@ func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
 	if s.requests[0].MaxWait > 0 {
 		ctx = context.WithoutCancel(ctx) // a caller that goes away meanwhile gives back what it then holds
 	}
-	err := l.store.Decide(ctx, s.requests, s.asked)
+	l.store.Decide(ctx, s.requests, s.asked)
 	for i := range s.questions {
 		if s.questions[i].sent > 0 {
 			l.receive(asked, &s.questions[i])
 		}
-	}
-	if err != nil {
-		for _, d := range s.asked {
-			d.Reset()
-			d.Err = err
-		}
-		return
 	}
 	for i, d := range s.asked {
 		if d.Err != nil || d.Degraded || l.tier == nil || d.Repeated {

@@ -32,7 +32,7 @@ type fakeStore struct {
 	settled   []*limit.Settlement
 }
 
-func (s *fakeStore) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+func (s *fakeStore) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var call []string
@@ -52,11 +52,14 @@ func (s *fakeStore) Decide(_ context.Context, requests []limit.Request, decision
 				RetryAfter: wait, Remaining: c.Settings.Capacity() - c.Cost,
 			})
 		}
+		if s.err != nil {
+			d.Reset()
+			d.Err = s.err
+		}
 		call = append(call, strings.Join(charges, ", "))
 		s.deadlines = append(s.deadlines, r.Deadline)
 	}
 	s.calls = append(s.calls, call)
-	return s.err
 }
 
 func (s *fakeStore) Settle(_ context.Context, settlement *limit.Settlement) (limit.Settled, error) {

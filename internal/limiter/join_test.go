@@ -24,7 +24,7 @@ type slowStore struct {
 	silent bool
 }
 
-func (s *slowStore) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+func (s *slowStore) Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) {
 	s.mu.Lock()
 	s.calls++
 	if time.Until(requests[0].Deadline) < s.takes {
@@ -34,12 +34,14 @@ func (s *slowStore) Decide(ctx context.Context, requests []limit.Request, decisi
 	s.mu.Unlock()
 	if silent {
 		time.Sleep(time.Until(requests[0].Deadline))
-		return &limit.StoreError{Failure: limit.FailureTimeout, Err: context.DeadlineExceeded}
+		for _, d := range decisions {
+			d.Err = &limit.StoreError{Failure: limit.FailureTimeout, Err: context.DeadlineExceeded}
+		}
+		return
 	}
 	time.Sleep(s.takes / 2)
-	err := s.memory.Decide(ctx, requests, decisions)
+	s.memory.Decide(ctx, requests, decisions)
 	time.Sleep(s.takes / 2)
-	return err
 }
 
 func (s *slowStore) Settle(ctx context.Context, settlement *limit.Settlement) (limit.Settled, error) {

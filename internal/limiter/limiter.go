@@ -18,9 +18,9 @@ import (
 // Store decides requests in one atomic step each, in order.
 type Store interface {
 	// Decide fills decisions[i] with the answer to requests[i]: Verdicts for its charges in
-	// order, and Tier, or Err when this request alone could not be decided. When it returns an
-	// error, no decision is valid and charges may or may not have been made.
-	Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision) error
+	// order, and Tier, or Err when it could not be decided: with limit.ErrUnavailable its charges may
+	// or may not have been made.
+	Decide(ctx context.Context, requests []limit.Request, decisions []*limit.Decision)
 
 	// Settle does what the settlement says with the charges of its ticket, in one atomic step. It is
 	// limit.ErrExpired when the ticket or, to be renewed, a slot has expired, a limit.InvalidError

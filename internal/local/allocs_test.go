@@ -27,9 +27,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 		requests := []limit.Request{{Charges: []limit.Charge{{Limit: l, Settings: &l.Settings, Key: "key", Cost: 1}}}}
 		decisions := []*limit.Decision{{}}
 		got := testing.AllocsPerRun(1000, func() {
-			if err := m.Decide(t.Context(), requests, decisions); err != nil {
-				t.Error(err)
-			}
+			m.Decide(t.Context(), requests, decisions)
 		})
 		if got > 0 {
 			t.Errorf("%s: %v allocations a decision, want none", settings.Algorithm, got)

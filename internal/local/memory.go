@@ -96,12 +96,11 @@ func (m *Memory) now() int64 { return m.at(time.Now()) }
 func (m *Memory) at(t time.Time) int64 { return m.start.UnixMicro() + t.Sub(m.start).Microseconds() }
 
 // Decide decides requests in order, each in one atomic step, and fills decisions. It never fails.
-func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+func (m *Memory) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// The time is read under the lock: a state must not see time go backwards and refill twice.
 	m.decideAll(m.now(), requests, decisions)
-	return nil
 }
 
 // DecideAt is Decide at a time of the caller's, in µs since 1970: for tests that set the clock, as

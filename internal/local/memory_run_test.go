@@ -31,9 +31,7 @@ func TestRunForgetsWhatCountsAsAbsent(t *testing.T) {
 			l := &limit.Limit{Name: name, Settings: limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: bucket}}
 			for i := range keys {
 				c := limit.Charge{Limit: l, Settings: &l.Settings, Key: fmt.Sprint(name, i), Cost: 1}
-				if err := m.Decide(ctx, []limit.Request{{Charges: []limit.Charge{c}}}, []*limit.Decision{{}}); err != nil {
-					t.Fatal(err)
-				}
+				m.Decide(ctx, []limit.Request{{Charges: []limit.Charge{c}}}, []*limit.Decision{{}})
 			}
 		}
 		ask("quick", 5000, limit.Rate{Tokens: 1, Micros: 100_000})

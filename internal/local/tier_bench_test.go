@@ -107,13 +107,12 @@ func BenchmarkObserve(b *testing.B) {
 // emptyStore denies everything.
 type emptyStore struct{}
 
-func (emptyStore) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) error {
+func (emptyStore) Decide(_ context.Context, requests []limit.Request, decisions []*limit.Decision) {
 	for i, d := range decisions {
 		for _, c := range requests[i].Charges {
 			d.Verdicts = append(d.Verdicts, limit.Verdict{Limit: c.Limit, Settings: c.Settings, Known: true, RetryAfter: time.Hour, ResetAfter: 100 * time.Hour})
 		}
 	}
-	return nil
 }
 
 func (emptyStore) Settle(context.Context, *limit.Settlement) (limit.Settled, error) {
