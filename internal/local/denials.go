@@ -10,21 +10,20 @@ import (
 // sliding_window_log and leaky_bucket_log. Until its wait is over the store denies that cost, and so
 // every larger one: what others take meanwhile only makes the wait longer, since whatever was charged
 // leaves a window, or drains from a log, at a time of its own that no later charge brings forward.
-// The zero denial is none.
 type denial struct {
 	cost  int64         // what was denied; 0: a peek, so that the limit is in debt
 	wait  time.Duration // for how long from the answer on
-	asOf  time.Time     // the local time before the answer was asked for
-	took  time.Duration // how long after asOf the answer was there
+	asOf  instant       // before the answer was asked for
+	took  micros32      // how long after asOf the answer was there
 	taken bool          // something was charged here since then, so that the wait may be longer by now
 }
 
 // holds reports whether the store would still deny at now what it denied then, and the denial is no
 // older than recheck. The store decided at asOf or later, so its wait ends no earlier than wait after
 // asOf; a µs less, since the store cuts its times to whole ones, and one for the rounding of ours.
-func (d *denial) holds(now time.Time, recheck time.Duration) bool {
-	age := now.Sub(d.asOf)
-	return d.wait > 0 && age <= recheck && time.Duration(float64(age)*driftFactor) <= d.wait-2*time.Microsecond
+func (d *denial) holds(now instant, recheck time.Duration) bool {
+	age := now - d.asOf
+	return age <= recheck && time.Duration(float64(age)*driftFactor) <= d.wait-2*time.Microsecond
 }
 
 // remember takes over what the newest answer says of cost. The caller holds the shard's mu.
@@ -40,16 +39,17 @@ func (d *denial) holds(now time.Time, recheck time.Duration) bool {
 // that is as true of a peek's answer, which charges nothing, of a shadow's, which is one as any other,
 // and of one that passed here but was not charged, since another limit denied the request.
 func (e *entry) remember(cost int64, v *limit.Verdict, recheck time.Duration) {
-	d := &e.denial
+	d := e.denial
 	switch {
 	case v.RetryAfter > 0 && cost <= v.Remaining+v.Out:
 		// What is out on lease may come back at any time.
 	case v.RetryAfter > 0:
-		if cost <= d.cost || !d.holds(e.asOf, recheck) {
-			*d = denial{cost: cost, wait: v.RetryAfter, asOf: e.asOf, took: e.took}
+		if d == nil || cost <= d.cost || !d.holds(e.asOf, recheck) {
+			e.denial = &denial{cost: cost, wait: v.RetryAfter, asOf: e.asOf, took: e.took}
 		}
+	case d == nil:
 	case max(0, v.Remaining)+cost >= d.cost:
-		*d = denial{}
+		e.denial = nil
 	case cost > 0:
 		d.taken = true
 	}
@@ -61,9 +61,9 @@ func (e *entry) remember(cost int64, v *limit.Verdict, recheck time.Duration) {
 // by some time that is not known here. So the store is asked for it; only in a flood, while it is being
 // asked about this key already, all that is told is when the limit is as if unused. The caller holds
 // the shard's mu.
-func (e *entry) denied(now time.Time, cost int64, recheck time.Duration) (wait int64) {
-	d := &e.denial
-	if cost < d.cost || !d.holds(now, recheck) {
+func (e *entry) denied(now instant, cost int64, recheck time.Duration) (wait int64) {
+	d := e.denial
+	if d == nil || cost < d.cost || !d.holds(now, recheck) {
 		return 0
 	}
 	if cost == d.cost && !d.taken {
@@ -76,20 +76,20 @@ func (e *entry) denied(now time.Time, cost int64, recheck time.Duration) (wait i
 }
 
 // since returns the time since the denial's answer was there, in whole µs rounded down.
-func (d *denial) since(now time.Time) time.Duration {
-	return max(0, now.Sub(d.asOf)-d.took).Truncate(time.Microsecond)
+func (d *denial) since(now instant) time.Duration {
+	return max(0, now-d.asOf-d.took.duration()).Truncate(time.Microsecond)
 }
 
 // resetAfter returns how long after now the limit is as if unused, if nobody took anything since the
 // newest answer; 0 when it is by now. The caller holds the shard's mu.
-func (e *entry) resetAfter(now time.Time) time.Duration {
-	return max(0, e.reset-max(0, now.Sub(e.asOf)-e.took).Truncate(time.Microsecond))
+func (e *entry) resetAfter(now instant) time.Duration {
+	return max(0, e.reset-max(0, now-e.asOf-e.took.duration()).Truncate(time.Microsecond))
 }
 
 // leftAt returns what a limit that no mirror follows has left at now at least, if nobody took
 // anything since the newest answer: what that left, and all when the limit is as if unused. The
 // caller holds the shard's mu.
-func (e *entry) leftAt(now time.Time) int64 {
+func (e *entry) leftAt(now instant) int64 {
 	if e.resetAfter(now) == 0 {
 		return e.settings.Capacity()
 	}

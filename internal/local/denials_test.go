@@ -260,6 +260,9 @@ func TestKnown(t *testing.T) {
 				}
 				got, ok := w.tier.Known(w.base.Add(tt.at), w.charge(1))
 				want := local.Knowledge{Left: tt.left, Reset: max(0, reset-tt.at).Microseconds(), AsOf: w.base, Answer: 1}
+				if got.AsOf.Equal(w.base) {
+					got.AsOf = w.base // its wall clock may be told from another reading
+				}
 				if got != want || !ok {
 					t.Errorf("at %v: %+v, want %+v", tt.at, got, want)
 				}

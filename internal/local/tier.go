@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type TierConfig struct {
 // denies nothing. Dropping a key only costs a call. Safe for concurrent use.
 type Tier struct {
 	recheck time.Duration
+	start   time.Time // of the instants
 	shards  [tierShards]shard
 }
 
@@ -38,21 +40,36 @@ type shard struct {
 	answers uint64                             // taken over so far; guarded by mu
 }
 
-// entry is what is known of one key. Guarded by its shard's mu.
+// instant is a time, counted from a Tier's start: a third of the size of a time.Time.
+type instant = time.Duration
+
+// never is before every time.
+const never instant = math.MinInt64
+
+// entry is what is known of one key. There are very many, so it is small. Guarded by its shard's mu.
 type entry struct {
 	settings *limit.Settings // of the newest answer; nil: nothing is known
 	answer   uint64          // its number among those of the shard
-	asOf     time.Time       // the local time before that answer was asked for
-	took     time.Duration   // how long after asOf the answer was there
+	asOf     instant         // before that answer was asked for; never: there is none
+	took     micros32        // how long after asOf the answer was there
+	credits  uint32          // credits of our own under way: nothing is denied meanwhile
 	left     int64           // what it left
 	out      int64           // what was out on lease besides, and may come back
 	reset    time.Duration   // how long it took then until the limit was as if unused
 	mirror   mirror          // of buckets
-	denial   denial          // of windows and logs
-	credits  int             // credits of our own under way: nothing is denied meanwhile
+	denial   *denial         // of windows and logs; nil: none
 	pending  int64           // what the questions under way cost together
 	answered chan struct{}   // closed at the next answer; nil: nobody waits for one
 }
+
+// micros32 is a time in µs, rounded up, of an hour at most.
+type micros32 uint32
+
+func microsOf(d time.Duration) micros32 {
+	return micros32((min(max(0, d), time.Hour) + time.Microsecond - 1) / time.Microsecond)
+}
+
+func (m micros32) duration() time.Duration { return time.Duration(m) * time.Microsecond }
 
 // NewTier returns a Tier that knows nothing. It is an error when a metric is already registered.
 func NewTier(cfg TierConfig) (*Tier, error) {
@@ -62,7 +79,7 @@ func NewTier(cfg TierConfig) (*Tier, error) {
 	if cfg.Recheck <= 0 {
 		cfg.Recheck = time.Second
 	}
-	t := &Tier{recheck: cfg.Recheck}
+	t := &Tier{recheck: cfg.Recheck, start: time.Now()}
 	for i := range t.shards {
 		keys, err := simplelru.NewLRU(max(1, cfg.MaxKeys/tierShards), func(_ limit.Hash, e *entry) { e.wake() })
 		if err != nil {
@@ -89,6 +106,9 @@ func (t *Tier) Len() int {
 	return n
 }
 
+// since returns the instant of a time.
+func (t *Tier) since(now time.Time) instant { return now.Sub(t.start) }
+
 func (t *Tier) shard(key limit.Hash) *shard { return &t.shards[key[0]%tierShards] }
 
 // Deny reports whether the shared store would deny the charge at now for certain, and its verdict
@@ -107,15 +127,16 @@ func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
 	if !ok || e.credits > 0 || !e.knows(c.Settings) {
 		return limit.Verdict{}, false
 	}
+	at := t.since(now)
 	if !mirrored(c.Settings) {
-		wait := e.denied(now, c.Cost, t.recheck)
-		reset := max(wait, e.resetAfter(now).Microseconds()) // the two may be of two answers
+		wait := e.denied(at, c.Cost, t.recheck)
+		reset := max(wait, e.resetAfter(at).Microseconds()) // the two may be of two answers
 		return limit.NewVerdict(c, 0, wait, e.left, reset), wait > 0
 	}
-	if now.Sub(e.asOf) > t.recheck || e.most(now) >= c.Cost {
+	if at-e.asOf > t.recheck || e.atLeast() >= c.Cost || e.most(t.start, at) >= c.Cost {
 		return limit.Verdict{}, false
 	}
-	wait, left, reset := e.bucketAfter(e.mirror.latest.Sub(e.asOf)-e.took, c.Cost)
+	wait, left, reset := e.bucketAfter(e.mirror.latest-e.asOf-e.took.duration(), c.Cost)
 	return limit.NewVerdict(c, 0, wait, left, reset), true
 }
 
@@ -133,21 +154,22 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(c.Hash)
-	if asOf.Before(e.asOf) {
+	at := t.since(asOf)
+	if at < e.asOf {
 		return
 	}
 	if !e.knows(v.Settings) {
-		e.denial = denial{}
+		e.denial = nil
 	}
 	s.answers++
 	e.answer = s.answers
-	e.settings, e.asOf, e.took = v.Settings, asOf, max(0, time.Since(asOf))
+	e.settings, e.asOf, e.took = v.Settings, at, microsOf(time.Since(asOf))
 	e.left, e.out, e.reset = v.Remaining, v.Out, v.ResetAfter
 	switch b := &v.Settings.Bucket; {
 	case mirrored(v.Settings) && c.Cost == 0 && b.Initial < b.Burst && v.Remaining == b.Initial:
 		e.settings = nil // a peek at a bucket that may not exist yet: it will not refill until it does
 	case mirrored(v.Settings):
-		e.reflect()
+		e.mirror.gained = nil
 	case v.Settings.Algorithm != limit.ConcurrencyAlgorithm:
 		e.remember(c.Cost, v, t.recheck)
 	}
@@ -157,7 +179,7 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 func (s *shard) entry(key limit.Hash) *entry {
 	e, ok := s.keys.Get(key)
 	if !ok {
-		e = new(entry)
+		e = &entry{asOf: never, mirror: mirror{latest: never}}
 		s.keys.Add(key, e)
 	}
 	return e
@@ -182,11 +204,12 @@ func (t *Tier) Known(now time.Time, c *limit.Charge) (Knowledge, bool) {
 	if !ok || !e.knows(c.Settings) {
 		return Knowledge{}, false
 	}
-	k := Knowledge{AsOf: e.asOf, Answer: e.answer}
+	at := t.since(now)
+	k := Knowledge{AsOf: t.start.Add(e.asOf), Answer: e.answer}
 	if mirrored(e.settings) {
-		_, k.Left, k.Reset = e.bucketAfter(now.Sub(e.asOf), 0)
+		_, k.Left, k.Reset = e.bucketAfter(at-e.asOf, 0)
 	} else {
-		k.Left, k.Reset = e.leftAt(now), e.resetAfter(now).Microseconds()
+		k.Left, k.Reset = e.leftAt(at), e.resetAfter(at).Microseconds()
 	}
 	return k, true
 }
@@ -207,9 +230,7 @@ func (t *Tier) EndCredit(asOf time.Time, key limit.Hash) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(key)
-	e.credits = max(0, e.credits-1)
-	e.settings, e.mirror.gained, e.denial = nil, nil, denial{}
-	if e.asOf.Before(asOf) {
-		e.asOf = asOf
-	}
+	e.credits = max(1, e.credits) - 1
+	e.settings, e.mirror.gained, e.denial = nil, nil, nil
+	e.asOf = max(e.asOf, t.since(asOf))
 }

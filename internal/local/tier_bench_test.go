@@ -157,7 +157,6 @@ func BenchmarkLocalDenial(b *testing.B) {
 
 // TestMemoryPerKey keeps the documented cap: what 2,000,000 distinct keys leave behind.
 func TestMemoryPerKey(t *testing.T) {
-	const mostPerKey = 700 // bytes, for keys of 60 bytes
 	keys := 2_000_000
 	if testing.Short() {
 		keys = 250_000
@@ -166,9 +165,10 @@ func TestMemoryPerKey(t *testing.T) {
 	keyOf := func(i int) string { return fmt.Sprintf("rl:{requests-per-user~a1b2c3:user-with-a-long-name-%013d}", i) }
 	tests := []struct {
 		name string
+		most int // bytes a key
 		fill func() (kept any, entries func() int)
 	}{
-		{"tier", func() (any, func() int) {
+		{"tier", 300, func() (any, func() int) {
 			tier := newTier(t, local.TierConfig{})
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour}
 			for i := range keys {
@@ -176,7 +176,19 @@ func TestMemoryPerKey(t *testing.T) {
 			}
 			return tier, tier.Len
 		}},
-		{"tier, windows", func() (any, func() int) {
+		{"tier, denied", 400, func() (any, func() int) {
+			tier := newTier(t, local.TierConfig{})
+			v := limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour}
+			for i := range keys {
+				c := limit.Charge{Limit: l, Settings: &l.Settings, Hash: hashOf(keyOf(i)), Cost: 1}
+				tier.Observe(time.Now(), &c, &v)
+				if _, denied := tier.Deny(time.Now(), &c); !denied {
+					t.Fatal("not denied")
+				}
+			}
+			return tier, tier.Len
+		}},
+		{"tier, windows", 300, func() (any, func() int) {
 			tier := newTier(t, local.TierConfig{})
 			l := &limit.Limit{Name: "l", Settings: must(t)(limit.NewSlidingWindowLog(100, 3_600_000_000))}
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Hour, ResetAfter: time.Hour}
@@ -185,7 +197,7 @@ func TestMemoryPerKey(t *testing.T) {
 			}
 			return tier, tier.Len
 		}},
-		{"fallback", func() (any, func() int) {
+		{"fallback", 600, func() (any, func() int) {
 			memory, err := local.NewMemory(local.MemoryConfig{Registry: prometheus.NewRegistry()})
 			if err != nil {
 				t.Fatal(err)
@@ -208,8 +220,8 @@ func TestMemoryPerKey(t *testing.T) {
 			if n > 100_000 || n < 95_000 {
 				t.Errorf("%d keys are kept, want 100,000", n)
 			}
-			if used/n > mostPerKey {
-				t.Errorf("%d bytes a key, want at most %d", used/n, mostPerKey)
+			if used/n > tt.most {
+				t.Errorf("%d bytes a key, want at most %d", used/n, tt.most)
 			}
 			runtime.KeepAlive(kept)
 		})

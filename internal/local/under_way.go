@@ -20,11 +20,11 @@ func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWa
 	if !ok {
 		return nil, 0
 	}
-	if e.pending > 0 && e.knows(c.Settings) && e.worthWaiting(c, most) && e.likely(now)-e.pending < c.Cost {
+	if e.pending > 0 && e.knows(c.Settings) && e.worthWaiting(c, most) && e.atLeast()-e.pending < c.Cost && e.likely(t.start, t.since(now))-e.pending < c.Cost {
 		if e.answered == nil {
 			e.answered = make(chan struct{})
 		}
-		return e.answered, min(most, 4*e.took+time.Millisecond) // later than that, what it was known to take is no longer true
+		return e.answered, min(most, 4*e.took.duration()+time.Millisecond) // later than that, what it was known to take is no longer true
 	}
 	e.pending += c.Cost
 	return nil, 0
@@ -45,18 +45,19 @@ func (t *Tier) Leave(c *limit.Charge) {
 // limit gets c's cost back, or much of it, while the answer is under way; nor for a slot, which may be
 // freed at any time. The caller holds the shard's mu.
 func (e *entry) worthWaiting(c *limit.Charge, most time.Duration) bool {
-	return 2*e.took < most && gainIn(e.settings, e.took) < float64(c.Cost)/2 && e.settings.Algorithm != limit.ConcurrencyAlgorithm
+	took := e.took.duration()
+	return 2*took < most && gainIn(e.settings, took) < float64(c.Cost)/2 && e.settings.Algorithm != limit.ConcurrencyAlgorithm
 }
 
 // likely returns what is likely to be left at now: of a bucket the most that can be; of a sliding
 // window or a log what the newest answer left, and as much as it gets back on average since. The
 // caller holds the shard's mu.
-func (e *entry) likely(now time.Time) int64 {
+func (e *entry) likely(start time.Time, now instant) int64 {
 	if mirrored(e.settings) {
-		return e.most(now)
+		return e.most(start, now)
 	}
 	most := e.settings.Capacity()
-	gained := min(float64(most), gainIn(e.settings, now.Sub(e.asOf)))
+	gained := min(float64(most), gainIn(e.settings, now-e.asOf))
 	return min(most, e.leftAt(now)+int64(gained))
 }
 
