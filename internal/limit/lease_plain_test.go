@@ -85,30 +85,38 @@ func (p *plainStore) takeBack(s *storeState, now int64, reports []limit.LeaseRep
 	if s.bucket.Micros == 0 || now >= s.bucket.Until {
 		return
 	}
+	next, changed := *s, now < s.bucket.At
 	if !p.broken.reportsFirst {
-		p.advance(s, now)
+		p.advance(&next, now)
 	}
 	for _, r := range reports {
-		p.take(s, r)
+		changed = p.take(&next, r) || changed
 	}
-	p.advance(s, now)
-	p.keep(s)
+	if changed {
+		p.advance(&next, now)
+		p.keep(&next)
+		*s = next
+	}
 }
 
-func (p *plainStore) take(s *storeState, r limit.LeaseReport) {
+// take takes a report, and says whether it counts.
+func (p *plainStore) take(s *storeState, r limit.LeaseReport) bool {
 	l := &s.lease
 	if r.Epoch != l.Epoch {
-		return
+		return false
 	}
 	age := l.Slot - r.Slot
 	if p.broken.moduloTwo {
 		age &= 1
 	}
 	if age >= 0 && age <= 1 {
+		if !p.faulty() && (r.Used > l.Out[age] || r.Unused > l.Out[age]-r.Used) {
+			return false
+		}
 		l.Out[age] = max(0, l.Out[age]-r.Used-r.Unused)
 		s.bucket.Tokens += r.Unused * p.settings.Bucket.Micros
 		s.bucket.Tokens = min(s.bucket.Tokens, p.full(s))
-		return
+		return true
 	}
 	if p.broken.latecomers {
 		s.bucket.Tokens = min(s.bucket.Tokens+r.Unused*p.settings.Bucket.Micros, p.full(s))
@@ -116,7 +124,11 @@ func (p *plainStore) take(s *storeState, r limit.LeaseReport) {
 	if p.broken.lateUsed {
 		l.Out[0] = max(0, l.Out[0]-r.Used)
 	}
+	return p.faulty()
 }
+
+// faulty says that a rule is broken: then a report may be of more than is out.
+func (p *plainStore) faulty() bool { return p.broken != storeFaults{} }
 
 func (p *plainStore) charge(s *storeState, now, cost int64) (passes bool) {
 	next := *s

@@ -4,12 +4,11 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// leasedBucket returns a bucket of burst that gains tokens per interval, and is leased for hold.
+// leasedBucketOf returns a bucket of burst that gains tokens per interval, and is leased for hold.
 func leasedBucketOf(t testing.TB, tokens, interval, burst, hold int64) limit.Settings {
 	t.Helper()
 	b, err := limit.NewTokenBucket(limit.Rate{Tokens: tokens, Micros: interval}, burst, burst)
@@ -67,34 +66,6 @@ func randomGame(t testing.TB, rng *rand.Rand) *leaseGame {
 	return g
 }
 
-func TestXRandom(t *testing.T) {
-	for name, f := range map[string]struct {
-		s storeFaults
-		n nodeFaults
-	}{
-		"none": {}, "lazy": {s: storeFaults{lazy: true}}, "reportsFirst": {s: storeFaults{reportsFirst: true}}, "oneSlot": {s: storeFaults{oneSlot: true}},
-		"latecomers": {s: storeFaults{latecomers: true}}, "moduloTwo": {s: storeFaults{moduloTwo: true}}, "lateUsed": {s: storeFaults{lateUsed: true}},
-		"mortal": {s: storeFaults{mortal: true}}, "unmerged": {s: storeFaults{slotsUnmerged: true}}, "sameEpoch": {s: storeFaults{sameEpoch: true}},
-		"datedByReply": {n: nodeFaults{datedByReply: true}}, "noMargin": {n: nodeFaults{noMargin: true}}, "sentTwice": {n: nodeFaults{sentTwice: true}}, "revived": {n: nodeFaults{revived: true}},
-	} {
-		start := time.Now()
-		worst, first := int64(0), -1
-		for seed := range 20000 {
-			rng := rand.New(rand.NewPCG(uint64(seed), 1))
-			g := randomGame(t, rng)
-			g.store = &plainStore{&g.settings, f.s}
-			g.faults = f.n
-			if e := g.randomPlay(rng, 200, nil); e > worst {
-				worst = e
-				if first < 0 {
-					first = seed
-				}
-			}
-		}
-		t.Log(name, worst, first, time.Since(start))
-	}
-}
-
 // search plays all moves in every world that can be reached, and returns how many worlds there are, and
 // the excess: of the first world in which there is some, where a search for one ends.
 func (g *leaseGame) search(most int, check func(*leaseWorld)) (worlds int, excess int64) {
@@ -126,37 +97,120 @@ func (g *leaseGame) search(most int, check func(*leaseWorld)) (worlds int, exces
 	return len(seen), 0
 }
 
-func TestXSearch(t *testing.T) {
-	for name, f := range map[string]struct {
-		s storeFaults
-		n nodeFaults
-	}{
-		"none": {}, "lazy": {s: storeFaults{lazy: true}}, "reportsFirst": {s: storeFaults{reportsFirst: true}}, "oneSlot": {s: storeFaults{oneSlot: true}},
-		"latecomers": {s: storeFaults{latecomers: true}}, "moduloTwo": {s: storeFaults{moduloTwo: true}}, "lateUsed": {s: storeFaults{lateUsed: true}},
-		"mortal": {s: storeFaults{mortal: true}}, "unmerged": {s: storeFaults{slotsUnmerged: true}}, "sameEpoch": {s: storeFaults{sameEpoch: true}},
-		"datedByReply": {n: nodeFaults{datedByReply: true}}, "noMargin": {n: nodeFaults{noMargin: true}}, "sentTwice": {n: nodeFaults{sentTwice: true}}, "revived": {n: nodeFaults{revived: true}},
-	} {
-		if name != "none" {
-			continue
+func newRand(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 1)) }
+
+// seeds is how many random games a test plays.
+func seeds() int {
+	if testing.Short() {
+		return 4000
+	}
+	return 100_000
+}
+
+// TestLeasesKeepTheBound plays random games by all rules: nodes that call, hand out, wait, give up and lose calls
+// as they like, with clocks of their own that run apart, while the store's clock steps back. In no window of
+// time more is handed out than the burst and what that time refills.
+func TestLeasesKeepTheBound(t *testing.T) {
+	for seed := range seeds() {
+		rng := newRand(seed)
+		g := randomGame(t, rng)
+		if excess := g.randomPlay(rng, 200, nil); excess > 0 {
+			t.Fatalf("seed %d: %d tokens too many", seed, excess)
 		}
-		for _, rate := range []int64{1, 8} {
-			for _, calls := range []int8{3, 4} {
-				for _, give := range []bool{false, true} {
-					for _, ticks := range []int64{2, 3, 4} {
-						start := time.Now()
-						const hold = 1_200_000
-						g := &leaseGame{
-							settings: leasedBucketOf(t, rate, hold, 4, hold), wants: []int64{0, 4}, costs: []int64{0, 4}, takes: []int64{0},
-							calls: calls, steps: []int64{hold / 2}, horizon: leaseStart + 3*hold, giveUps: give,
-							tick: hold / ticks,
-						}
-						g.store = &plainStore{&g.settings, f.s}
-						g.faults = f.n
-						n, e := g.search(1_000_000, nil)
-						t.Log(name, rate, calls, give, ticks, n, e, time.Since(start))
-					}
+	}
+}
+
+// TestPlainLeasesAgree: the store that is written down plainly, of which the tests below break one rule after
+// the other, does what the package does.
+func TestPlainLeasesAgree(t *testing.T) {
+	for seed := range seeds() / 2 {
+		rng := newRand(seed)
+		g := randomGame(t, rng)
+		plain := *g
+		plain.store = &plainStore{settings: &g.settings}
+		twin := newLeaseWorld()
+		g.randomPlay(rng, 200, func(w *leaseWorld, m move) {
+			plain.play(&twin, m)
+			if w.nodes != twin.nodes || w.calls != twin.calls || w.ledger != twin.ledger {
+				t.Fatalf("seed %d: after %+v the world is %+v, by the plain store %+v", seed, m, *w, twin)
+			}
+		})
+	}
+}
+
+// TestEveryLeaseRuleIsNeeded breaks one rule after the other; random games then hand out too much. The rules that
+// they miss are those of TestLeasesByHand.
+func TestEveryLeaseRuleIsNeeded(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		store storeFaults
+		node  nodeFaults
+	}{
+		{name: "refilled over a slot's edge at once", store: storeFaults{lazy: true}},
+		{name: "reports taken before the refill", store: storeFaults{reportsFirst: true}},
+		{name: "one slot kept", store: storeFaults{oneSlot: true}},
+		{name: "unused credited when its slot is forgotten", store: storeFaults{latecomers: true}},
+		{name: "slots kept modulo 2", store: storeFaults{moduloTwo: true}},
+		{name: "the key dies while a lease lives", store: storeFaults{mortal: true}},
+		{name: "the deadline counts from the reply", node: nodeFaults{datedByReply: true}},
+		{name: "used after a failed report", node: nodeFaults{revived: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for seed := range 20_000 {
+				rng := newRand(seed)
+				g := randomGame(t, rng)
+				g.store, g.faults = &plainStore{&g.settings, tt.store}, tt.node
+				if excess := g.randomPlay(rng, 200, nil); excess > 0 {
+					t.Logf("seed %d: %d tokens too many of 40", seed, excess)
+					return
 				}
 			}
+			t.Error("nothing is handed out too much: the games do not see this rule broken")
+		})
+	}
+}
+
+// TestLeaseSearch plays every order of everything that may happen, in small games, up to the most worlds; by all
+// rules none hands out too much, and with a rule broken some do.
+func TestLeaseSearch(t *testing.T) {
+	const hold = 1_200_000
+	most := 100_000
+	if !testing.Short() {
+		most = 3_000_000
+	}
+	game := func(rate, ticks, holds int64, giveUps bool) *leaseGame {
+		g := &leaseGame{
+			settings: leasedBucketOf(t, rate, hold, 4, hold), wants: []int64{0, 4}, costs: []int64{0}, takes: []int64{0},
+			calls: 3, giveUps: giveUps, horizon: leaseStart + holds*hold, tick: hold / ticks,
+		}
+		g.store = realStore{&g.settings}
+		return g
+	}
+	for _, rate := range []int64{1, 8} {
+		for _, ticks := range []int64{2, 3, 4} {
+			for _, giveUps := range []bool{false, true} {
+				if worlds, excess := game(rate, ticks, 4, giveUps).search(most, nil); excess > 0 {
+					t.Errorf("rate %d, %d ticks a hold: %d too many in the %dth world", rate, ticks, excess, worlds)
+				}
+			}
+		}
+	}
+	for name, f := range map[string]struct {
+		store storeFaults
+		node  nodeFaults
+		game  *leaseGame
+	}{
+		"lazy":           {store: storeFaults{lazy: true}, game: game(1, 2, 5, true)},
+		"reports first":  {store: storeFaults{reportsFirst: true}, game: game(8, 2, 4, true)},
+		"one slot":       {store: storeFaults{oneSlot: true}, game: game(8, 2, 4, true)},
+		"modulo 2":       {store: storeFaults{moduloTwo: true}, game: game(8, 2, 4, true)},
+		"mortal":         {store: storeFaults{mortal: true}, game: game(8, 2, 4, true)},
+		"dated by reply": {node: nodeFaults{datedByReply: true}, game: game(8, 2, 4, true)},
+		"revived":        {node: nodeFaults{revived: true}, game: game(8, 2, 4, true)},
+	} {
+		f.game.store, f.game.faults = &plainStore{&f.game.settings, f.store}, f.node
+		if worlds, excess := f.game.search(400_000, nil); excess == 0 {
+			t.Errorf("%s: nothing too many in %d worlds", name, worlds)
 		}
 	}
 }

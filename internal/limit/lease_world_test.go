@@ -300,12 +300,14 @@ func (g *leaseGame) execute(w *leaseWorld, c *leaseCall) {
 	}
 	if len(reports) > 0 {
 		g.store.takeBack(&w.store, clock, reports)
+		w.ledger.see(&w.store.window)
 	}
 	if c.cost > 0 && g.store.charge(&w.store, clock, c.cost) {
 		w.ledger.hand(g, w, c.cost)
 	}
 	if c.want > 0 {
 		c.lent = g.store.lend(&w.store, clock, c.want)
+		w.ledger.see(&w.store.window)
 	}
 	if !c.awaited {
 		*c = leaseCall{}
@@ -369,7 +371,8 @@ func (w *leaseWorld) keep(node int8, l nodeLease) {
 // more were handed out than its burst and what that time refills.
 type leaseLedger struct {
 	level, at   int64 // in 1/Micros of a token, less the full bucket; and when that was so
-	serial, sum int64 // of a window: its serial, and what was handed out in it
+	serial, end int64 // of a window: its serial, and when it was last seen to end
+	sum         int64 // what was handed out in it
 	excess      int64 // the most that was handed out above the limit, rounded up
 }
 
@@ -393,9 +396,16 @@ func (l *leaseLedger) handInWindow(g *leaseGame, w *leaseWorld, n int64) {
 		l.excess = max(l.excess, n)
 		return
 	}
-	if open.Serial != l.serial {
-		l.serial, l.sum = open.Serial, 0
-	}
+	l.see(open)
 	l.sum += n
 	l.excess = max(l.excess, l.sum-g.settings.Window.Limit)
+}
+
+// see begins to count anew when another window is open: one of another serial, or, since the clock may have come
+// back to the very µs, one that ends later than the last did.
+func (l *leaseLedger) see(open *limit.WindowState) {
+	if open.Serial != l.serial || open.End > l.end {
+		l.serial, l.sum = open.Serial, 0
+	}
+	l.end = open.End
 }
