@@ -89,15 +89,17 @@ func (s *Store) greet(ctx context.Context, conn *redis.Conn) error {
 // what must be settled would else be lost. Redis knows it since version 7.
 const allowOOM = "#!lua flags=allow-oom\n"
 
-// knowVersion chooses the script that settles by the server's major version; 0 is unknown.
+// scripts are those that give back.
+type scripts struct{ settle, forget script }
+
+// knowVersion chooses the scripts that give back by the server's major version; 0 is unknown.
 func (s *Store) knowVersion(major int) {
-	text := lua.Settle()
+	flags := ""
 	if major >= 7 {
-		text = allowOOM + text
+		flags = allowOOM
 	}
-	if known := s.settler.Load(); known == nil || known.text != text {
-		settler := newScript(text)
-		s.settler.Store(&settler)
+	if known := s.scripts.Load(); known == nil || strings.HasPrefix(known.settle.text, allowOOM) != (major >= 7) {
+		s.scripts.Store(&scripts{newScript(flags + lua.Settle()), newScript(flags + lua.Forget())})
 	}
 }
 

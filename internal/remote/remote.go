@@ -41,7 +41,7 @@ type Store struct {
 	client  *redis.Client
 	cfg     Config
 	decider script
-	settler atomic.Pointer[script] // as the server's version has it
+	scripts atomic.Pointer[scripts] // as the server's version has them
 	clock   clock
 	secret  secret
 	health  health

@@ -31,14 +31,36 @@ func (s *Store) Settle(ctx context.Context, settlement *limit.Settlement) (answe
 	return answer, err
 }
 
-// Forget drops the state under the charge's key.
+// Forget makes the state under the charge's key as if it were never used, but for what is out on lease. It is
+// a limit.StoreError when there is no answer: then it may or may not be done, and doing it again is safe.
 func (s *Store) Forget(ctx context.Context, charge limit.Charge) error {
 	return s.guarded(func() error {
+		if charge.Settings.Hold > 0 {
+			return s.forgetLeased(ctx, &charge)
+		}
 		if err := s.client.Del(ctx, charge.Key).Err(); err != nil {
 			return s.failed(err, false)
 		}
 		return nil
 	})
+}
+
+func (s *Store) forgetLeased(ctx context.Context, charge *limit.Charge) error {
+	for {
+		text, err := s.exchange(ctx, &s.scripts.Load().forget, false, func(c *call) { c.packForget(0, charge, s.clock.at) })
+		if err != nil {
+			return err
+		}
+		outside, err := unpackForget(text)
+		switch {
+		case err != nil:
+			return s.failed(err, false)
+		case !outside:
+			return nil
+		case ctx.Err() != nil:
+			return &limit.StoreError{Failure: limit.FailureTimeout, Err: ctx.Err()}
+		}
+	}
 }
 
 // guarded makes a call unless the gate refuses, and tells it how the call ended. A panic is a failure:
@@ -58,7 +80,7 @@ func (s *Store) settle(ctx context.Context, settlement *limit.Settlement) (limit
 	ctx, cancel := context.WithDeadline(ctx, settlement.Deadline)
 	defer cancel()
 	for {
-		text, err := s.exchange(ctx, settlement)
+		text, err := s.exchange(ctx, &s.scripts.Load().settle, true, func(c *call) { c.packSettlement(0, settlement, s.clock.at) })
 		if err != nil {
 			return limit.Settled{}, err
 		}
@@ -80,9 +102,9 @@ func (s *Store) settle(ctx context.Context, settlement *limit.Settlement) (limit
 	}
 }
 
-// exchange makes one call of the script that settles, and returns its reply. It returns when ctx ends; the
-// call may go on.
-func (s *Store) exchange(ctx context.Context, settlement *limit.Settlement) (string, error) {
+// exchange makes one call of a script by itself, which charges something or not, and returns its reply. It
+// returns when ctx ends; the call may go on.
+func (s *Store) exchange(ctx context.Context, script *script, charging bool, pack func(*call)) (string, error) {
 	start := time.Now()
 	var passage passage
 	text, err := s.outlive(ctx, func(long context.Context) (string, error) {
@@ -91,8 +113,8 @@ func (s *Store) exchange(ctx context.Context, settlement *limit.Settlement) (str
 		}
 		c := s.calls.Get().(*call)
 		defer s.calls.Put(c)
-		c.packSettlement(0, settlement, s.clock.at)
-		return s.run(long, s.settler.Load(), c, &passage)
+		pack(c)
+		return s.run(long, script, c, &passage)
 	})
 	left := !passage.withdraw()
 	if left {
@@ -103,7 +125,7 @@ func (s *Store) exchange(ctx context.Context, settlement *limit.Settlement) (str
 	if err != nil {
 		deadline, _ := ctx.Deadline()
 		inTime := passage.sentBy(deadline.Add(-s.cfg.Timeout / 2))
-		return "", s.failed(s.blame(err, start, inTime), left)
+		return "", s.failed(s.blame(err, start, inTime), left && charging)
 	}
 	return text, nil
 }
