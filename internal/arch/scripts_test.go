@@ -17,7 +17,7 @@ const (
 	findsCC   = "echo true" // go env CC: a compiler that accepts anything
 	lacksCC   = "echo no-such-compiler"
 	records   = `shift; echo "$*" >>"$LOG"; case "$*" in tee*) while read -r line; do echo "  $line" >>"$LOG"; done; esac; `
-	installs  = records + `case "$*" in *" install "*) cp "$BIN/cat" "$BIN/redis-server"; cp "$BIN/true" "$BIN/no-such-compiler"; esac`
+	installs  = records + `case "$*" in *" install "*) cp "$BIN/cat" "$BIN/redis-server"; cp "$BIN/cat" "$BIN/wrk"; cp "$BIN/true" "$BIN/no-such-compiler"; esac`
 	aptBreaks = records + `case "$*" in *" update") exit 100; esac`
 	asks      = "exit 1" // sudo -n where a password is needed
 )
@@ -41,23 +41,26 @@ func TestInstallTestDeps(t *testing.T) {
 		says     string   // part of the output
 		sudo     []string // what it is asked for
 	}{
-		{"all there", map[string]string{"redis-server": "", "go": findsCC}, 0, "", nil},
-		{"redis-server missing", map[string]string{"go": findsCC, "id": plainUser, "sudo": installs, "apt-get": ""},
+		{"all there", map[string]string{"redis-server": "", "wrk": "", "go": findsCC}, 0, "", nil},
+		{"redis-server missing", map[string]string{"wrk": "", "go": findsCC, "id": plainUser, "sudo": installs, "apt-get": ""},
 			0, "installing redis-server\n",
 			slices.Concat([]string{"true"}, forbid, []string{update, install + "redis-server"}, allow)},
-		{"compiler missing", map[string]string{"redis-server": "", "go": lacksCC, "id": plainUser, "sudo": installs, "apt-get": ""},
+		{"compiler missing", map[string]string{"redis-server": "", "wrk": "", "go": lacksCC, "id": plainUser, "sudo": installs, "apt-get": ""},
 			0, "installing gcc libc6-dev\n",
 			slices.Concat([]string{"true"}, forbid, []string{update, install + "gcc libc6-dev"}, allow)},
-		{"both missing", map[string]string{"go": lacksCC, "id": plainUser, "sudo": installs, "apt-get": ""},
+		{"both missing", map[string]string{"wrk": "", "go": lacksCC, "id": plainUser, "sudo": installs, "apt-get": ""},
 			0, "installing redis-server gcc libc6-dev\n",
 			slices.Concat([]string{"true"}, forbid, []string{update, install + "redis-server gcc libc6-dev"}, allow)},
-		{"no apt-get", map[string]string{"go": findsCC, "id": plainUser, "sudo": installs},
+		{"wrk missing", map[string]string{"redis-server": "", "go": findsCC, "id": plainUser, "sudo": installs, "apt-get": ""},
+			0, "installing wrk\n",
+			slices.Concat([]string{"true"}, forbid, []string{update, install + "wrk"}, allow)},
+		{"no apt-get", map[string]string{"wrk": "", "go": findsCC, "id": plainUser, "sudo": installs},
 			1, "there is no apt-get to install redis-server with", nil},
-		{"no sudo", map[string]string{"go": findsCC, "id": plainUser, "apt-get": ""},
+		{"no sudo", map[string]string{"wrk": "", "go": findsCC, "id": plainUser, "apt-get": ""},
 			1, "sudo asks for a password or is missing", nil},
-		{"sudo asks", map[string]string{"go": findsCC, "id": plainUser, "sudo": asks, "apt-get": ""},
+		{"sudo asks", map[string]string{"wrk": "", "go": findsCC, "id": plainUser, "sudo": asks, "apt-get": ""},
 			1, "sudo asks for a password or is missing", nil},
-		{"apt-get fails", map[string]string{"go": findsCC, "id": plainUser, "sudo": aptBreaks, "apt-get": ""},
+		{"apt-get fails", map[string]string{"wrk": "", "go": findsCC, "id": plainUser, "sudo": aptBreaks, "apt-get": ""},
 			1, "apt-get update failed", slices.Concat([]string{"true"}, forbid, []string{update}, allow)},
 	}
 	for _, tt := range tests {
@@ -66,7 +69,7 @@ func TestInstallTestDeps(t *testing.T) {
 			if code != tt.code || !strings.Contains(output, tt.says) || tt.says == "" && output != "" {
 				t.Errorf("got exit status %d and %q, want %d and %q", code, output, tt.code, tt.says)
 			}
-			if byHand := strings.Contains(output, "apt-get install redis-server gcc libc6-dev"); byHand != (tt.code != 0) {
+			if byHand := strings.Contains(output, "apt-get install redis-server gcc libc6-dev wrk"); byHand != (tt.code != 0) {
 				t.Errorf("exit status %d, yet told what to install by hand: %t; output %q", code, byHand, output)
 			}
 			if got, want := strings.Join(asked, "\n"), strings.Join(tt.sudo, "\n"); got != want {
