@@ -111,8 +111,10 @@ func TestGivenUpBeforeItIsSent(t *testing.T) {
 	b.mustAsk(charge(l, "a", 1))
 	proxy.ResetAll()
 	proxy.BlackHole(true)
-	if _, err := b.ask(20*time.Millisecond, charge(l, "a", 1)); !errors.Is(err, limit.ErrUnavailable) {
-		t.Fatalf("in a black hole: %v", err)
+	for range 2 { // the first finds the connection dead that was ready, and takes what it begins along
+		if _, err := b.ask(20*time.Millisecond, charge(l, "a", 1)); !errors.Is(err, limit.ErrUnavailable) {
+			t.Fatalf("in a black hole: %v", err)
+		}
 	}
 	calls, pings := server.Calls(t, "evalsha"), server.Calls(t, "ping")
 	proxy.BlackHole(false)
@@ -177,7 +179,6 @@ func TestAnswersBeforeAFailureHold(t *testing.T) {
 	}
 	defer behind.Close()
 	var mu sync.Mutex // guards behind
-	var calls atomic.Int64
 	stub := redistest.NewStub(t, func(command []string) string {
 		switch strings.ToUpper(command[0]) {
 		case "HELLO":
@@ -185,7 +186,7 @@ func TestAnswersBeforeAFailureHold(t *testing.T) {
 		case "TIME":
 			return "*2\r\n" + redistest.Bulk("1780000000") + redistest.Bulk("0")
 		case "EVALSHA":
-			if calls.Add(1) == 2 {
+			if arguments := command[len(command)-1]; len(arguments) > 100 && len(arguments) < 700 { // of 72 requests
 				return "-OOM command not allowed\r\n"
 			}
 		}

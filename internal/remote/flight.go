@@ -61,9 +61,10 @@ func (f *flight) board(i *item) {
 // depart asks the gate, and boards the flight or tells those who wait that no call is made. It reports whether
 // one is to be made.
 func (s *Store) depart(f *flight) bool {
-	// Callers that are about to ask go along: the others that can run do so first. Where nobody can, as
-	// when the process is idle, this takes no time.
-	runtime.Gosched()
+	if s.queue.crowded.Load() {
+		// Callers that are about to ask go along: those that can run do so first.
+		runtime.Gosched()
+	}
 	report, refused := s.cfg.Gate.Allow()
 	if refused != nil {
 		s.queue.refuse(refused)
@@ -80,28 +81,49 @@ func (s *Store) depart(f *flight) bool {
 // answers of the last one are handed out.
 func (s *Store) fly(f *flight) {
 	for f != nil {
-		if !s.depart(f) {
-			f = s.queue.land(f, time.Now(), false)
-			continue
-		}
-		text, err := s.carry(f)
-		arrived, answered := time.Now(), err == nil
-		if s.queue.end(f) {
-			err = s.conclude(f, err)
-		}
-		landed := f
-		if f = s.queue.land(f, arrived, answered); f == nil {
-			s.deliver(landed, text, err, arrived)
+		ctx, cancel := s.unhurried()
+		next, deliver := s.make(ctx, f)
+		cancel()
+		if next == nil {
+			deliver()
 		} else {
-			s.underWay.Go(func() { s.deliver(landed, text, err, arrived) })
+			s.underWay.Go(deliver)
 		}
+		f = next
 	}
 }
 
+// escort makes the flight's call in the caller's own goroutine, which spares a lone question the way from one to
+// another and back. Its call ends with the wait, so that there must be a connection that is ready.
+func (s *Store) escort(f *flight, wait time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), wait)
+	next, deliver := s.make(ctx, f)
+	cancel()
+	if next != nil {
+		s.underWay.Go(func() { s.fly(next) })
+	}
+	deliver()
+}
+
+// warm reports whether a connection is ready.
+func (s *Store) warm() bool { return s.clock.known() && s.client.PoolStats().IdleConns > 0 }
+
+// make boards the flight and makes its call. It returns the flight that leaves in its place, if any, and what
+// hands out the answers of this one.
+func (s *Store) make(ctx context.Context, f *flight) (next *flight, deliver func()) {
+	if !s.depart(f) {
+		return s.queue.land(f, time.Now(), false), func() {}
+	}
+	text, err := s.carry(ctx, f)
+	arrived, answered := time.Now(), err == nil
+	if s.queue.end(f) {
+		err = s.conclude(f, err)
+	}
+	return s.queue.land(f, arrived, answered), func() { s.deliver(f, text, err, arrived) }
+}
+
 // carry makes the flight's call.
-func (s *Store) carry(f *flight) (string, error) {
-	ctx, cancel := s.unhurried()
-	defer cancel()
+func (s *Store) carry(ctx context.Context, f *flight) (string, error) {
 	if err := s.ready(ctx); err != nil {
 		return "", err
 	}

@@ -17,6 +17,8 @@ type queue struct {
 	turns chan struct{} // one is taken by each call under way
 	timer *time.Timer   // runs out when a wait ends, and when a call turns slow while others wait
 
+	crowded atomic.Bool // the last call carried several questions
+
 	mu      sync.Mutex
 	waiting []*item   // in the order of arrival; guarded by mu
 	flights []*flight // under way, in the order of departure; guarded by mu
@@ -65,6 +67,17 @@ func (a *ask) fill(requests []limit.Request, decisions []*limit.Decision, otherw
 		a.items[i] = item{request: &requests[i], decision: decisions[i], deadline: deadline, owner: a}
 	}
 	a.open.Store(int32(len(requests)))
+}
+
+// last returns when the last of its waits ends.
+func (a *ask) last() time.Time {
+	last := a.items[0].deadline
+	for i := range a.items {
+		if d := a.items[i].deadline; d.After(last) {
+			last = d
+		}
+	}
+	return last
 }
 
 // answered says that the item's decision is filled.
@@ -163,6 +176,7 @@ func (q *queue) board(f *flight, report func(error)) bool {
 		n++
 	}
 	q.waiting = slices.Delete(q.waiting, 0, n)
+	q.crowded.Store(n > 1)
 	return n > 0
 }
 

@@ -99,7 +99,11 @@ func (s *Store) Decide(ctx context.Context, requests []limit.Request, decisions 
 	now := time.Now()
 	a := s.asks.Get().(*ask)
 	a.fill(requests, decisions, now.Add(s.cfg.Timeout))
-	if f := s.queue.join(a, now); f != nil {
+	switch f := s.queue.join(a, now); {
+	case f == nil:
+	case ctx.Done() == nil && s.warm():
+		s.escort(f, a.last())
+	default:
 		s.underWay.Go(func() { s.fly(f) })
 	}
 	s.await(ctx, a)
