@@ -1,117 +1,121 @@
 package httpapi
 
 import (
+	"strconv"
 	"time"
-
-	"github.com/go-faster/jx"
 
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// writeDecision writes a decision without an Err as JSON. One about the status has no ticket, but
+// appendDecision appends a decision without an Err as JSON. One about the status has no ticket, but
 // says who holds slots and what waits.
-func writeDecision(w *jx.Writer, d *limit.Decision, status bool) {
-	w.RawStr(`{"allowed":`)
-	w.Bool(d.Allowed)
-	writeWait(w, d.Allowed, d.Never, d.RetryAfter)
-	w.RawStr(`,"degraded":`)
-	w.Bool(d.Degraded)
-	w.RawStr(`,"tier":`)
-	w.Str(d.Tier.String())
+func appendDecision(b []byte, d *limit.Decision, status bool) []byte {
+	b = appendBool(b, `{"allowed":`, d.Allowed)
+	b = appendWait(b, d.Allowed, d.Never, d.RetryAfter)
+	b = appendBool(b, `,"degraded":`, d.Degraded)
+	b = appendText(b, `,"tier":`, d.Tier.String())
 	if d.Ticket != "" && !status {
-		w.RawStr(`,"ticket":`)
-		w.Str(d.Ticket)
+		b = appendText(b, `,"ticket":`, d.Ticket)
 	}
-	w.RawStr(`,"limits":[`)
+	b = append(b, `,"limits":[`...)
 	lists := status && len(d.Lists) == len(d.Verdicts)
 	for i := range d.Verdicts {
-		if i > 0 {
-			w.Comma()
-		}
 		v := &d.Verdicts[i]
-		writeVerdict(w, v)
+		b = appendVerdict(b, v)
 		if lists && v.Known {
-			writeList(w, v.Settings.Algorithm, d.Lists[i])
+			b = appendList(b, v.Settings.Algorithm, d.Lists[i])
 		}
-		w.ObjEnd()
+		b = append(b, "},"...)
 	}
-	w.RawStr(`]}`)
+	return append(withoutComma(b), `]}`...)
 }
 
-// writeVerdict writes a limit's entry but for its closing brace.
-func writeVerdict(w *jx.Writer, v *limit.Verdict) {
-	w.RawStr(`{"name":`)
-	w.Str(v.Limit.Name)
-	w.RawStr(`,"allowed":`)
-	w.Bool(v.Allowed)
-	w.RawStr(`,"limit":`)
-	w.Int64(v.Settings.Capacity())
-	if v.Known {
-		writeRemaining(w, v.Remaining)
+// withoutComma takes the comma off that follows the last element of a list.
+func withoutComma(b []byte) []byte {
+	if b[len(b)-1] == ',' {
+		b = b[:len(b)-1]
 	}
-	writeWait(w, v.Allowed, v.Never, v.RetryAfter)
+	return b
+}
+
+func appendBool(b []byte, name string, value bool) []byte {
+	return strconv.AppendBool(append(b, name...), value)
+}
+
+func appendInt(b []byte, name string, value int64) []byte {
+	return strconv.AppendInt(append(b, name...), value, 10)
+}
+
+// appendText appends a text in which nothing needs an escape, as in the names of limits and in tickets.
+func appendText(b []byte, name, text string) []byte {
+	b = append(b, name...)
+	b = append(b, '"')
+	b = append(b, text...)
+	return append(b, '"')
+}
+
+// appendVerdict appends a limit's entry but for its closing brace.
+func appendVerdict(b []byte, v *limit.Verdict) []byte {
+	b = appendText(b, `{"name":`, v.Limit.Name)
+	b = appendBool(b, `,"allowed":`, v.Allowed)
+	b = appendInt(b, `,"limit":`, v.Settings.Capacity())
 	if v.Known {
-		w.RawStr(`,"reset_after_ms":`)
-		w.Int64(ceil(v.ResetAfter, time.Millisecond))
+		b = appendRemaining(b, v.Remaining)
+	}
+	b = appendWait(b, v.Allowed, v.Never, v.RetryAfter)
+	if v.Known {
+		b = appendInt(b, `,"reset_after_ms":`, ceil(v.ResetAfter, time.Millisecond))
 	}
 	if v.Limit.Shadow {
-		w.RawStr(`,"shadow":true`)
+		b = append(b, `,"shadow":true`...)
 	}
+	return b
 }
 
-// writeRemaining writes what is left, which is never below 0, and what is missing beyond that: what a
+// appendRemaining appends what is left, which is never below 0, and what is missing beyond that: what a
 // settlement has charged above the limit, or what was used before the limit was lowered.
-func writeRemaining(w *jx.Writer, left int64) {
-	w.RawStr(`,"remaining":`)
-	w.Int64(max(0, left))
+func appendRemaining(b []byte, left int64) []byte {
+	b = appendInt(b, `,"remaining":`, max(0, left))
 	if left < 0 {
-		w.RawStr(`,"debt":`)
-		w.Int64(-left)
+		b = appendInt(b, `,"debt":`, -left)
 	}
+	return b
 }
 
-// writeList writes who holds slots, or what waits, oldest first; nothing for other algorithms.
-func writeList(w *jx.Writer, a limit.Algorithm, listed []limit.Listed) {
-	var name, first string
+// appendList appends who holds slots, or what waits, oldest first; nothing for other algorithms.
+func appendList(b []byte, a limit.Algorithm, listed []limit.Listed) []byte {
 	switch a {
 	case limit.ConcurrencyAlgorithm:
-		name, first = `,"holders":[`, `{"age_ms":`
+		b = append(b, `,"holders":[`...)
+		for i := range listed {
+			b = appendInt(b, `{"age_ms":`, max(0, micros(listed[i].Age).Milliseconds())) // rounded down
+			b = appendInt(b, `,"expires_in_ms":`, ceil(micros(listed[i].Due), time.Millisecond))
+			b = append(b, "},"...)
+		}
 	case limit.LeakyBucketLogAlgorithm:
-		name, first = `,"waiting":[`, `{"cost":`
+		b = append(b, `,"waiting":[`...)
+		for i := range listed {
+			b = appendInt(b, `{"cost":`, listed[i].Cost)
+			b = appendInt(b, `,"due_in_ms":`, ceil(micros(listed[i].Due), time.Millisecond))
+			b = append(b, "},"...)
+		}
 	default:
-		return
+		return b
 	}
-	w.RawStr(name)
-	for i := range listed {
-		if i > 0 {
-			w.Comma()
-		}
-		l, due := &listed[i], ceil(micros(listed[i].Due), time.Millisecond)
-		w.RawStr(first)
-		if a == limit.ConcurrencyAlgorithm {
-			w.Int64(max(0, micros(l.Age).Milliseconds())) // rounded down
-			w.RawStr(`,"expires_in_ms":`)
-		} else {
-			w.Int64(l.Cost)
-			w.RawStr(`,"due_in_ms":`)
-		}
-		w.Int64(due)
-		w.ObjEnd()
-	}
-	w.ArrEnd()
+	return append(withoutComma(b), ']')
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// writeWait writes what a denied client may hope for.
-func writeWait(w *jx.Writer, allowed, never bool, wait time.Duration) {
+// appendWait appends what a denied client may hope for.
+func appendWait(b []byte, allowed, never bool, wait time.Duration) []byte {
 	switch {
 	case never:
-		w.RawStr(`,"never":true`)
+		return append(b, `,"never":true`...)
 	case !allowed:
-		w.RawStr(`,"retry_after_ms":`)
-		w.Int64(atLeastOne(wait, time.Millisecond))
+		return appendInt(b, `,"retry_after_ms":`, atLeastOne(wait, time.Millisecond))
 	}
+	return b
 }
 
 // ceil returns d in units, rounded up; a negative d is 0.

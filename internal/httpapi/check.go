@@ -17,7 +17,7 @@ type exchange struct {
 	parser    parser
 	queries   []limit.Query
 	decisions []limit.Decision
-	answer    jx.Writer
+	answer    []byte
 	header    []byte
 }
 
@@ -32,7 +32,7 @@ func (s *Server) release(x *exchange) {
 	for i := range x.decisions {
 		x.decisions[i].Reset()
 	}
-	x.answer.Buf = x.answer.Buf[:0]
+	x.answer = x.answer[:0]
 	s.exchanges.Put(x)
 }
 
@@ -59,7 +59,7 @@ func (s *Server) check(l lives, arrival time.Time, rc *fasthttp.RequestCtx) {
 // checkOne answers the single question of x.
 func (s *Server) checkOne(l lives, arrival time.Time, rc *fasthttp.RequestCtx, x *exchange) {
 	x.grow(1)
-	x.parser.single.fill(string(x.parser.arena), &x.queries[0])
+	x.parser.single.fill(x.parser.text(), &x.queries[0])
 	if x.queries[0].MaxWait > 0 {
 		s.hold(l.waits, arrival, rc, x)
 	} else {
@@ -70,7 +70,7 @@ func (s *Server) checkOne(l lives, arrival time.Time, rc *fasthttp.RequestCtx, x
 		s.fail(rc, d.Err)
 		return
 	}
-	writeDecision(&x.answer, d, false)
+	x.answer = appendDecision(x.answer, d, false)
 	s.answer(rc, x, d)
 	if !d.Allowed {
 		rc.SetStatusCode(fasthttp.StatusTooManyRequests)
@@ -95,12 +95,17 @@ func (s *Server) hold(waits context.Context, arrival time.Time, rc *fasthttp.Req
 // answer sets a decision's headers, and the body that was written, with status 200.
 func (s *Server) answer(rc *fasthttp.RequestCtx, x *exchange, d *limit.Decision) {
 	x.header = s.setDecisionHeaders(&rc.Response.Header, x.header, d)
-	rc.SetBody(x.answer.Buf)
+	x.giveBody(rc)
+}
+
+// giveBody makes what was written the body of the response, without a copy: the two swap their memory.
+func (x *exchange) giveBody(rc *fasthttp.RequestCtx) {
+	x.answer = rc.Response.SwapBody(x.answer)
 }
 
 // checkMany answers the questions of x, those that could be read, in one call of the limiter.
 func (s *Server) checkMany(ctx context.Context, arrival time.Time, rc *fasthttp.RequestCtx, x *exchange) {
-	checks, arena := x.parser.checks, string(x.parser.arena)
+	checks, arena := x.parser.checks, x.parser.text()
 	x.grow(len(checks))
 	asked := 0
 	for i := range checks {
@@ -112,10 +117,10 @@ func (s *Server) checkMany(ctx context.Context, arrival time.Time, rc *fasthttp.
 	decisions := x.decisions[:asked]
 	s.cfg.Limiter.Decide(ctx, arrival, x.queries[:asked], decisions)
 	degraded := false
-	x.answer.RawStr(`{"decisions":[`)
+	x.answer = append(x.answer, `{"decisions":[`...)
 	for i := range checks {
 		if i > 0 {
-			x.answer.Comma()
+			x.answer = append(x.answer, ',')
 		}
 		err := checks[i].err
 		if err == nil {
@@ -123,18 +128,19 @@ func (s *Server) checkMany(ctx context.Context, arrival time.Time, rc *fasthttp.
 			decisions = decisions[1:]
 			degraded = degraded || d.Degraded
 			if err = d.Err; err == nil {
-				writeDecision(&x.answer, d, false)
+				x.answer = appendDecision(x.answer, d, false)
 				continue
 			}
 		}
-		p := s.report(err)
-		p.Write(&x.answer)
+		p, w := s.report(err), jx.Writer{Buf: x.answer}
+		p.Write(&w)
+		x.answer = w.Buf
 	}
-	x.answer.RawStr(`]}`)
+	x.answer = append(x.answer, `]}`...)
 	rc.SetContentTypeBytes(valueJSON)
 	rc.Response.Header.SetCanonical(headerCacheControl, valueNoStore)
 	if degraded {
 		rc.Response.Header.SetCanonical(headerDegraded, valueTrue)
 	}
-	rc.SetBody(x.answer.Buf)
+	x.giveBody(rc)
 }

@@ -81,7 +81,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	for pause := minAcceptPause; ; pause = min(2*pause, maxAcceptPause) {
 		c, err := l.Listener.Accept()
 		if err == nil {
-			one := &conn{Conn: c, conns: l.conns}
+			one := &conn{Conn: c, conns: l.conns, since: time.Now()}
 			l.conns.add(one)
 			return one, nil
 		}
@@ -118,14 +118,34 @@ func passing(err error) bool {
 type conn struct {
 	net.Conn
 	conns  *conns
-	spoke  atomic.Bool // a first byte has arrived
-	linger atomic.Bool // the client may still be sending what was refused
+	spoke  atomic.Bool   // a first byte has arrived
+	linger atomic.Bool   // the client may still be sending what was refused
+	doing  atomic.Uint32 // a phase, and above its bits how many there were before
+
+	seen  uint32    // what doing was at the last look; guarded by mu of conns
+	since time.Time // when a look first saw that; at first when the connection was accepted; guarded by mu of conns
 }
 
-// noteState notes the first byte of a connection.
+// noteState notes the first byte of a request, and that it has been answered. The time of a connection's
+// first request has begun with the connection.
 func noteState(c net.Conn, state fasthttp.ConnState) {
-	if one, ok := c.(*conn); ok && state == fasthttp.StateActive && !one.spoke.Load() {
+	one, ok := c.(*conn)
+	switch {
+	case !ok:
+	case state == fasthttp.StateIdle:
+		one.enter(phaseResting)
+	case state != fasthttp.StateActive:
+	case one.spoke.Load():
+		one.enter(phaseReading)
+	default:
 		one.spoke.Store(true)
+	}
+}
+
+// noteArrived notes that the request of rc is there.
+func noteArrived(rc *fasthttp.RequestCtx) {
+	if one, ok := rc.Conn().(*conn); ok {
+		one.enter(phaseAnswering)
 	}
 }
 
@@ -140,6 +160,7 @@ func lingerOnClose(rc *fasthttp.RequestCtx) {
 // Close first ends its own side and drops what arrives for a while: closing at once would reset
 // the connection, and the client might never see the answer.
 func (c *conn) Close() error {
+	c.enter(phaseClosing)
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Swap(false) {
 		if half.CloseWrite() == nil && c.Conn.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
 			_, _ = io.Copy(io.Discard, c.Conn)

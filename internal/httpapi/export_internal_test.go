@@ -28,7 +28,7 @@ func ParseCheck(body []byte) (queries []limit.Query, errs []error, batch bool, e
 	for i := range questions {
 		var q limit.Query
 		if questions[i].err == nil {
-			questions[i].fill(string(p.arena), &q)
+			questions[i].fill(p.text(), &q)
 		}
 		queries, errs = append(queries, q), append(errs, questions[i].err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -14,8 +15,10 @@ import (
 	"github.com/tidegate/tidegate/internal/problem"
 )
 
-// maxChecks is how many questions one request may hold.
-const maxChecks = 100
+const (
+	maxChecks = 100  // questions that one request may hold
+	textsSize = 4096 // bytes of strings that are allocated at once
+)
 
 // errSyntax says that the body is not JSON. It stays inside the parser.
 var errSyntax = errors.New("httpapi: not JSON")
@@ -51,13 +54,14 @@ func (q *question) reset() {
 	*q = question{attributes: q.attributes[:0], costs: q.costs[:0]}
 }
 
-// parser reads questions and settlements. All strings of a request are decoded into one arena, which becomes one
-// Go string: what a query holds outlives the request's body at the price of one allocation. The
-// zero parser is ready; it is not safe for concurrent use.
+// parser reads questions and settlements. All strings of a request are decoded into one arena, which becomes
+// a piece of one Go string of many requests: what a query holds outlives the request's body for much less than
+// an allocation. The zero parser is ready; it is not safe for concurrent use.
 type parser struct {
 	body    jx.Decoder
 	element jx.Decoder
 	arena   []byte
+	texts   strings.Builder // the arenas of the last requests
 	single  question
 	checks  []question // in place of single, when batch
 	batch   bool
@@ -189,8 +193,19 @@ func (p *parser) addCheck() *question {
 	return q
 }
 
-// fill turns a question without an err into a query. arena is the parser's, as a string; out must
-// be empty.
+// text returns the arena as a string, which is good for ever.
+func (p *parser) text() string {
+	if p.texts.Cap()-p.texts.Len() < len(p.arena) {
+		p.texts.Reset() // those who still have a string of the former ones keep their memory
+		p.texts.Grow(max(textsSize, len(p.arena)))
+	}
+	from := p.texts.Len()
+	p.texts.Write(p.arena)
+	return p.texts.String()[from:]
+}
+
+// fill turns a question without an err into a query. arena is the parser's text; out must be
+// empty.
 func (q *question) fill(arena string, out *limit.Query) {
 	str := func(t text) string { return arena[t.from:t.to] }
 	out.Policy, out.Limit = str(q.policy), str(q.limit)

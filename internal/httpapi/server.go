@@ -38,9 +38,11 @@ type Config struct {
 
 	XRateLimit bool // send X-RateLimit-Limit, -Remaining and -Reset too; default no
 
-	ReadTimeout     time.Duration // for one whole request, headers and body; default 10s
-	WriteTimeout    time.Duration // for one whole response; default 10s
-	IdleTimeout     time.Duration // between two requests of a connection; default 90s
+	// These are kept to about an eighth of the shortest.
+	ReadTimeout  time.Duration // for one whole request, headers and body; default 10s
+	WriteTimeout time.Duration // for one whole response; default 10s
+	IdleTimeout  time.Duration // between two requests of a connection; default 90s
+
 	ShutdownTimeout time.Duration // from the end of Run's ctx to the end of Run; default 10s
 }
 
@@ -137,7 +139,9 @@ func (s *Server) Run(ctx context.Context) error {
 	waits, stopWaits := context.WithCancelCause(requests)
 	server := s.newFastHTTP(lives{requests: requests, waits: waits})
 	ended := make(chan error, len(s.listeners))
-	var serving sync.WaitGroup
+	var serving, keeping sync.WaitGroup
+	keepTimes, stopTimes := context.WithCancel(requests)
+	keeping.Go(func() { s.conns.keep(keepTimes, times{s.cfg.ReadTimeout, s.cfg.WriteTimeout, s.cfg.IdleTimeout}) })
 	for _, l := range s.listeners {
 		serving.Go(func() { ended <- server.Serve(l) })
 	}
@@ -149,6 +153,8 @@ func (s *Server) Run(ctx context.Context) error {
 	stopWaits(errStopping)
 	s.drain(server)
 	serving.Wait()
+	stopTimes()
+	keeping.Wait()
 	if err != nil {
 		return fmt.Errorf("httpapi: serve: %w", err)
 	}
@@ -187,9 +193,6 @@ func (s *Server) newFastHTTP(l lives) *fasthttp.Server {
 		SecureErrorLogMessage:        true,
 		ReadBufferSize:               maxHeader,
 		MaxRequestBodySize:           problem.MaxBody,
-		ReadTimeout:                  s.cfg.ReadTimeout,
-		WriteTimeout:                 s.cfg.WriteTimeout,
-		IdleTimeout:                  s.cfg.IdleTimeout,
 		CloseOnShutdown:              true,
 		LazyRequestTime:              true,
 		NoDefaultServerHeader:        true,
@@ -201,6 +204,7 @@ func (s *Server) newFastHTTP(l lives) *fasthttp.Server {
 // serve answers one request.
 func (s *Server) serve(l lives, rc *fasthttp.RequestCtx) {
 	arrival := time.Now()
+	noteArrived(rc)
 	defer s.recover(rc)
 	switch string(rc.URI().PathOriginal()) { // as it was sent: only these very paths charge
 	case "/v1/check":

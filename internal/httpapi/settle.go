@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-faster/jx"
 	"github.com/valyala/fasthttp"
 
 	"github.com/tidegate/tidegate/internal/limit"
@@ -19,7 +18,7 @@ func (s *Server) finish(ctx context.Context, arrival time.Time, rc *fasthttp.Req
 	if err == nil {
 		var settled limit.Settled
 		if settled, err = s.cfg.Limiter.Finish(ctx, arrival, &settlement); err == nil {
-			writeSettled(&x.answer, &settled)
+			x.answer = appendSettled(x.answer, &settled)
 		}
 	}
 	s.answerSettlement(rc, x, err)
@@ -33,9 +32,7 @@ func (s *Server) renew(ctx context.Context, arrival time.Time, rc *fasthttp.Requ
 	if err == nil {
 		var ticket string
 		if ticket, err = s.cfg.Limiter.Renew(ctx, arrival, settlement.Ticket); err == nil {
-			x.answer.RawStr(`{"ticket":`)
-			x.answer.Str(ticket)
-			x.answer.ObjEnd()
+			x.answer = append(appendText(x.answer, `{"ticket":`, ticket), '}')
 		}
 	}
 	s.answerSettlement(rc, x, err)
@@ -48,7 +45,7 @@ func (x *exchange) settlement(body []byte, f form) (limiter.Settlement, error) {
 		return limiter.Settlement{}, err
 	}
 	x.grow(1)
-	arena, q := string(x.parser.arena), &x.queries[0]
+	arena, q := x.parser.text(), &x.queries[0]
 	x.parser.single.fill(arena, q)
 	sealed := x.parser.single.sealed
 	return limiter.Settlement{
@@ -65,31 +62,24 @@ func (s *Server) answerSettlement(rc *fasthttp.RequestCtx, x *exchange, err erro
 	}
 	rc.SetContentTypeBytes(valueJSON)
 	rc.Response.Header.SetCanonical(headerCacheControl, valueNoStore)
-	rc.SetBody(x.answer.Buf)
+	x.giveBody(rc)
 }
 
-// writeSettled writes whether the ticket is settled by this very request, and what is left of its
+// appendSettled appends whether the ticket is settled by this very request, and what is left of its
 // limits.
-func writeSettled(w *jx.Writer, settled *limit.Settled) {
-	w.RawStr(`{"settled":`)
-	w.Bool(settled.Done)
-	w.RawStr(`,"limits":[`)
+func appendSettled(b []byte, settled *limit.Settled) []byte {
+	b = appendBool(b, `{"settled":`, settled.Done)
+	b = append(b, `,"limits":[`...)
 	for i := range settled.Verdicts {
-		if i > 0 {
-			w.Comma()
-		}
 		v := &settled.Verdicts[i]
-		w.RawStr(`{"name":`)
-		w.Str(v.Limit.Name)
-		w.RawStr(`,"limit":`)
-		w.Int64(v.Settings.Capacity())
-		writeRemaining(w, v.Remaining)
-		w.RawStr(`,"reset_after_ms":`)
-		w.Int64(ceil(v.ResetAfter, time.Millisecond))
+		b = appendText(b, `{"name":`, v.Limit.Name)
+		b = appendInt(b, `,"limit":`, v.Settings.Capacity())
+		b = appendRemaining(b, v.Remaining)
+		b = appendInt(b, `,"reset_after_ms":`, ceil(v.ResetAfter, time.Millisecond))
 		if v.Limit.Shadow {
-			w.RawStr(`,"shadow":true`)
+			b = append(b, `,"shadow":true`...)
 		}
-		w.ObjEnd()
+		b = append(b, "},"...)
 	}
-	w.RawStr(`]}`)
+	return append(withoutComma(b), `]}`...)
 }

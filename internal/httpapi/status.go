@@ -18,13 +18,13 @@ func (s *Server) status(ctx context.Context, arrival time.Time, rc *fasthttp.Req
 		s.fail(rc, err)
 	} else {
 		x.grow(1)
-		x.parser.single.fill(string(x.parser.arena), &x.queries[0])
+		x.parser.single.fill(x.parser.text(), &x.queries[0])
 		x.queries[0].Peek = true
 		s.cfg.Limiter.Decide(ctx, arrival, x.queries, x.decisions)
 		if d := &x.decisions[0]; d.Err != nil {
 			s.fail(rc, d.Err)
 		} else {
-			writeDecision(&x.answer, d, true)
+			x.answer = appendDecision(x.answer, d, true)
 			s.answer(rc, x, d)
 		}
 	}

@@ -1,6 +1,13 @@
 package limit
 
-import "hash/maphash"
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"hash/maphash"
+)
 
 // Hash names a state's key within this process: 128 bits, keyed by random seeds, so that nobody can look for
 // two keys with the same one. Should two keys ever share one (among a million keys at once the odds are
@@ -26,6 +33,7 @@ func (h *Hasher) Hash(key string) Hash {
 type Keys struct {
 	Hasher *Hasher // nil: charges get no Hash
 	bytes  []byte
+	hash   valueHash
 }
 
 // Reset forgets the keys, and keeps their memory.
@@ -51,4 +59,27 @@ func (k *Keys) add(from int, c *Charge) {
 		key := k.bytes[from:]
 		c.Hash = Hash{maphash.Bytes(k.Hasher.seeds[0], key), maphash.Bytes(k.Hasher.seeds[1], key)}
 	}
+}
+
+// valueHash makes the hashes of Secret.Hash with one secret again and again: getting ready for that takes longer
+// than a hash. The zero valueHash is ready. It is not safe for concurrent use.
+type valueHash struct {
+	secret Secret
+	mac    hash.Hash
+	text   []byte
+	sum    []byte
+}
+
+// append appends Secret.Hash of a value.
+func (h *valueHash) append(dst []byte, secret Secret, attribute, value string) []byte {
+	if h.mac == nil || !bytes.Equal(h.secret, secret) {
+		h.secret, h.mac = bytes.Clone(secret), hmac.New(sha256.New, secret)
+	}
+	h.mac.Reset()
+	h.text = append(h.text[:0], attribute...)
+	h.text = append(h.text, 0)
+	h.text = append(h.text, value...)
+	h.mac.Write(h.text)
+	h.sum = h.mac.Sum(h.sum[:0])
+	return hex.AppendEncode(dst, h.sum[:16])
 }

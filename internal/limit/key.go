@@ -1,10 +1,10 @@
 package limit
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 )
 
@@ -24,19 +24,29 @@ func NewSecret() Secret {
 
 // Hash returns 32 hex digits of HMAC-SHA256(secret, attribute, value).
 func (s Secret) Hash(attribute, value string) string {
-	mac := hmac.New(sha256.New, s)
-	mac.Write([]byte(attribute))
-	mac.Write([]byte{0})
-	mac.Write([]byte(value))
-	return hex.EncodeToString(mac.Sum(nil)[:16])
+	return string(new(valueHash).append(nil, s, attribute, value))
 }
 
 // maxKeyPart is the length above which a key's values, or its tag, are replaced by their hash.
 const maxKeyPart = 200
 
+// keyPart is an attribute whose value is part of a key.
+type keyPart struct {
+	attribute string
+	hashed    bool // only a keyed hash of it may leave the process
+}
+
 // prepareKeys lays out the fixed parts of the limit's keys: prefix:{name~h:values}, or with
-// Colocate prefix:{tag}:name~h:values.
-func (l *Limit) prepareKeys(prefix string) {
+// Colocate prefix:{tag}:name~h:values. hashed names the attributes of which only a keyed hash may
+// leave the process.
+func (l *Limit) prepareKeys(prefix string, hashed []string) {
+	parts := func(names []string) (parts []keyPart) {
+		for _, name := range names {
+			parts = append(parts, keyPart{attribute: name, hashed: slices.Contains(hashed, name)})
+		}
+		return parts
+	}
+	l.keyValues, l.tagValues = parts(l.Key), parts(l.Colocate)
 	l.id = l.Name + "~" + l.stateHash()
 	own := l.id + ":"
 	if len(l.Colocate) == 0 {
@@ -90,13 +100,13 @@ func (l *Limit) stateHash() string {
 }
 
 // appendKey appends the key of the state that a request with these attributes is counted in.
-func (l *Limit) appendKey(dst []byte, attributes Attributes, hashed map[string]bool, secret Secret) []byte {
+func (l *Limit) appendKey(dst []byte, attributes Attributes, secret Secret, hash *valueHash) []byte {
 	dst = append(dst, l.keyHead...)
 	if l.keyTag != "" {
-		dst = appendValues(dst, l.Colocate, attributes, hashed, secret)
-		return appendValues(append(dst, l.keyTag...), l.Key, attributes, hashed, secret)
+		dst = appendValues(dst, l.tagValues, attributes, secret, hash)
+		return appendValues(append(dst, l.keyTag...), l.keyValues, attributes, secret, hash)
 	}
-	return append(appendValues(dst, l.Key, attributes, hashed, secret), '}')
+	return append(appendValues(dst, l.keyValues, attributes, secret, hash), '}')
 }
 
 // owns reports whether the key is that of a state of the limit, as it counts now.
@@ -104,18 +114,19 @@ func (l *Limit) owns(key string) bool {
 	return strings.HasPrefix(key, l.keyHead) && strings.Contains(key, l.keyTag)
 }
 
-// appendValues writes the named values, joined by colons, or their hash when they are long.
-func appendValues(dst []byte, names []string, attributes Attributes, hashed map[string]bool, secret Secret) []byte {
+// appendValues writes the values of the parts, joined by colons, or their hash when they are long.
+func appendValues(dst []byte, parts []keyPart, attributes Attributes, secret Secret, hash *valueHash) []byte {
 	start := len(dst)
-	for i, name := range names {
-		value, _ := attributes.Get(name)
-		if hashed[name] {
-			value = secret.Hash(name, value)
-		}
+	for i := range parts {
 		if i > 0 {
 			dst = append(dst, ':')
 		}
-		dst = appendEscaped(dst, value)
+		value, _ := attributes.Get(parts[i].attribute)
+		if parts[i].hashed {
+			dst = hash.append(dst, secret, parts[i].attribute, value)
+		} else {
+			dst = appendEscaped(dst, value)
+		}
 	}
 	if len(dst)-start <= maxKeyPart {
 		return dst
@@ -128,16 +139,21 @@ func appendValues(dst []byte, names []string, attributes Attributes, hashed map[
 // two, or like the end of a hash tag.
 func appendEscaped(dst []byte, value string) []byte {
 	const upper = "0123456789ABCDEF"
-	for _, c := range []byte(value) {
-		if plainInKey(c) {
-			dst = append(dst, c)
-		} else {
+	plain := 0 // where what can be copied as it is begins
+	for i := range len(value) {
+		if c := value[i]; !plainInKey[c] {
+			dst = append(dst, value[plain:i]...)
 			dst = append(dst, '%', upper[c>>4], upper[c&15])
+			plain = i + 1
 		}
 	}
-	return dst
+	return append(dst, value[plain:]...)
 }
 
-func plainInKey(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
-}
+// plainInKey is a table, since every byte of every key is looked up in it.
+var plainInKey = func() (plain [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") {
+		plain[c] = true
+	}
+	return plain
+}()

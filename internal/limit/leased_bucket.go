@@ -64,14 +64,14 @@ func (r *leasedBucket) wait(s *State, now, cost int64) int64 {
 	for l.out() > 0 {
 		b, edge := r.under(l.out()), r.edge(&l)
 		if cost <= b.Burst {
-			if at := bucket.At + b.wait(bucket, cost); at <= edge {
+			if at := bucket.At + b.Wait(bucket, cost); at <= edge {
 				return at - now
 			}
 		}
 		bucket = b.advance(bucket, edge)
 		l.turn()
 	}
-	return bucket.At + r.Bucket.wait(bucket, cost) - now
+	return bucket.At + r.Bucket.Wait(bucket, cost) - now
 }
 
 // charge takes cost from the state. It is kept for two holds more than it takes to fill the bucket: until

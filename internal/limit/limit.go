@@ -107,10 +107,16 @@ type Limit struct {
 	OnRedisFailure FailurePolicy
 	Shadow         bool // decides and counts, never denies
 
-	id      string // name~h
-	keyHead string // what a state's key begins with: up to its values, or its tag
-	keyTag  string // with Colocate: what follows the tag, up to the values
+	index     int       // its place among the limits of its Rules
+	id        string    // name~h
+	keyHead   string    // what a state's key begins with: up to its values, or its tag
+	keyTag    string    // with Colocate: what follows the tag, up to the values
+	keyValues []keyPart // Key
+	tagValues []keyPart // Colocate
 }
+
+// Index returns the limit's place among the Limits of the Rules that have taken it.
+func (l *Limit) Index() int { return l.index }
 
 // Override replaces a limit's settings for the requests that it matches.
 type Override struct {

@@ -12,10 +12,10 @@ type Policy struct {
 	Name   string
 	Limits []*Limit
 
-	needs  []need // every attribute that a question must name
-	leaky  bool   // some limit is a leaky_bucket
-	units  []string
-	hashed map[string]bool
+	index int    // its place in Rules.All
+	needs []need // every attribute that a question must name
+	leaky bool   // some limit is a leaky_bucket
+	units []string
 }
 
 // need is an attribute that a question must name; in a key it must not be empty.
@@ -43,20 +43,17 @@ type Rules struct {
 // not in limits, or one twice.
 func NewRules(keyPrefix string, hashed []string, limits []*Limit, policies []*Policy) (*Rules, error) {
 	r := &Rules{Limits: limits, Policies: policies, byName: map[string]*Policy{}, byLimit: map[string]*Policy{}}
-	hidden := make(map[string]bool, len(hashed))
-	for _, name := range hashed {
-		hidden[name] = true
-	}
-	for _, l := range limits {
+	for i, l := range limits {
 		if r.byLimit[l.Name] != nil {
 			return nil, fmt.Errorf("limit: two limits are named %q", l.Name)
 		}
-		l.prepareKeys(keyPrefix)
-		single := &Policy{Limits: []*Limit{l}, hashed: hidden}
+		l.index = i
+		l.prepareKeys(keyPrefix, hashed)
+		single := &Policy{Limits: []*Limit{l}, index: len(policies) + i}
 		single.prepare()
 		r.byLimit[l.Name] = single
 	}
-	for _, p := range policies {
+	for n, p := range policies {
 		if r.byName[p.Name] != nil {
 			return nil, fmt.Errorf("limit: two policies are named %q", p.Name)
 		}
@@ -68,7 +65,7 @@ func NewRules(keyPrefix string, hashed []string, limits []*Limit, policies []*Po
 				return nil, fmt.Errorf("limit: policy %q: limit %q is there twice or is unknown", p.Name, l.Name)
 			}
 		}
-		p.hashed = hidden
+		p.index = n
 		p.prepare()
 		r.byName[p.Name] = p
 	}
@@ -124,7 +121,7 @@ func (r *Rules) Current(t *Ticket) {
 }
 
 // All returns every policy that a question can be asked of: the named ones, and a policy of one
-// for each limit.
+// for each limit. Each stands at its Index.
 func (r *Rules) All() []*Policy {
 	all := slices.Clone(r.Policies)
 	for _, l := range r.Limits {
@@ -132,6 +129,9 @@ func (r *Rules) All() []*Policy {
 	}
 	return all
 }
+
+// Index returns the policy's place among All of the Rules that it belongs to.
+func (p *Policy) Index() int { return p.index }
 
 func (p *Policy) prepare() {
 	p.units = []string{RequestsUnit}
@@ -206,7 +206,7 @@ func (p *Policy) Resolve(q *Query, secret Secret, keys *Keys, charges []Charge) 
 			Cost:     settings.costOf(p.costOf(l, q)),
 		})
 		from := len(keys.bytes)
-		keys.bytes = l.appendKey(keys.bytes, q.Attributes, p.hashed, secret)
+		keys.bytes = l.appendKey(keys.bytes, q.Attributes, secret, &keys.hash)
 		keys.add(from, &charges[len(charges)-1])
 	}
 	return charges, nil
@@ -327,7 +327,7 @@ func (p *Policy) Address(q *Query, secret Secret) (Charge, error) {
 			return Charge{}, invalid("attributes."+name, "missing or empty; %s needs it", p.label(q))
 		}
 	}
-	return Charge{Limit: l, Settings: &l.Settings, Key: string(l.appendKey(nil, q.Attributes, p.hashed, secret))}, nil
+	return Charge{Limit: l, Settings: &l.Settings, Key: string(l.appendKey(nil, q.Attributes, secret, new(valueHash)))}, nil
 }
 
 // GrantKey returns the key under which a grant of the charges is remembered by the question's

@@ -130,7 +130,7 @@ func (b *TokenBucket) Decide(s BucketState, now, cost int64) (next BucketState, 
 		next = b.advance(s, now)
 		next.Until = s.Until - max(0, s.At-now)
 	}
-	return next, b.wait(next, cost), moved
+	return next, b.Wait(next, cost), moved
 }
 
 // advance refills a state that is not absent.
@@ -151,15 +151,24 @@ func (b *TokenBucket) advance(s BucketState, now int64) BucketState {
 	case elapsed >= b.TimeToFull(s):
 		s.Tokens, s.Rem = b.Burst, 0
 	default:
-		rounds, part := elapsed/b.Micros, elapsed%b.Micros
-		gained := part*b.Tokens + s.Rem
-		s.Tokens += (rounds*b.Tokens + gained/b.Micros) * b.Grain
-		s.Rem = gained % b.Micros
+		s = b.Refill(s, elapsed)
 	}
 	return s
 }
 
-func (b *TokenBucket) wait(s BucketState, cost int64) int64 {
+// Refill returns a state from Decide or Charge with what it gains in elapsed microseconds, which is less than
+// its TimeToFull.
+func (b *TokenBucket) Refill(s BucketState, elapsed int64) BucketState {
+	rounds, part := elapsed/b.Micros, elapsed%b.Micros
+	gained := part*b.Tokens + s.Rem
+	s.Tokens += (rounds*b.Tokens + gained/b.Micros) * b.Grain
+	s.Rem = gained % b.Micros
+	return s
+}
+
+// Wait returns how long, in microseconds, cost must still wait in a state from Decide or Charge: 0 when it
+// passes, Never when it is above the burst.
+func (b *TokenBucket) Wait(s BucketState, cost int64) int64 {
 	if cost > b.Burst {
 		if !b.Overdraw {
 			return Never

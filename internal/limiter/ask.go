@@ -9,14 +9,14 @@ import (
 
 // ask puts every open question to the store in one call at asked, and tells the local tier the
 // answers.
-func (l *Limiter) ask(ctx context.Context, s *scratch, asked time.Time) {
+func (l *Limiter) ask(ctx context.Context, s *scratch, arrival, asked time.Time) {
 	for i := range s.questions {
 		q := &s.questions[i]
 		if q.sent == 0 {
 			continue
 		}
 		s.keys.Name(q.charges)
-		q.asks.Charges = q.charges
+		q.asks.Charges, q.asks.Deadline = q.charges, arrival.Add(l.timeout)
 		if q.sent < len(q.charges) {
 			q.asks.Charges = possible(q.charges)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +35,8 @@ type Store interface {
 
 // Tier knows what the store would deny for certain.
 type Tier interface {
-	// Deny reports whether the store would deny the charge at now, and its verdict then.
-	Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool)
+	// Deny reports whether the store would deny the charge at now, and sets v to its verdict then.
+	Deny(now time.Time, c *limit.Charge, v *limit.Verdict) bool
 
 	// Observe takes over the store's answer to a charge, asked for at asOf or later.
 	Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict)
@@ -153,11 +154,11 @@ func (l *Limiter) Decide(ctx context.Context, arrival time.Time, queries []limit
 		l.resolve(rules, s, arrival, &queries[i], &decisions[i])
 	}
 	asked := arrival
-	if len(queries) == 1 && l.tier != nil {
+	if len(queries) == 1 && l.tier != nil && s.questions[0].sent > 0 {
 		defer l.leave(&s.questions[0])
 		asked = l.join(ctx, &s.questions[0], arrival)
 	}
-	l.ask(ctx, s, asked)
+	l.ask(ctx, s, arrival, asked)
 	for i := range s.questions {
 		s.questions[i].early()
 	}
@@ -182,12 +183,20 @@ func (l *Limiter) release(s *scratch) {
 	l.scratch.Put(s)
 }
 
+// next returns the next question, which is empty, as release has left it: clearing one is a good part of what a
+// local answer costs.
+func (s *scratch) next() *question {
+	n := len(s.questions)
+	s.questions = slices.Grow(s.questions, 1)[:n+1]
+	return &s.questions[n]
+}
+
 // resolve turns a query into charges, and counts those that the store is asked: one above its
 // limit's capacity never is. A shadow limit's is only reported, any other's decides at once; so does
 // what the local tier denies.
 func (l *Limiter) resolve(rules *ruleSet, s *scratch, arrival time.Time, q *limit.Query, d *limit.Decision) {
-	s.questions = append(s.questions, question{decision: d})
-	asked := &s.questions[len(s.questions)-1]
+	asked := s.next()
+	asked.decision = d
 	policy, err := rules.Find(q)
 	if err != nil {
 		d.Err = err
@@ -204,7 +213,7 @@ func (l *Limiter) resolve(rules *ruleSet, s *scratch, arrival time.Time, q *limi
 	if q.RequestID != "" {
 		s.keys.Name(asked.charges)
 	}
-	if d.Err = asked.prepare(rules.Rules, q, arrival.Add(l.timeout)); d.Err != nil {
+	if d.Err = asked.prepare(rules.Rules, q); d.Err != nil {
 		return
 	}
 	denied := false
@@ -231,20 +240,23 @@ func (l *Limiter) deniedLocally(now time.Time, q *question) bool {
 	if l.tier == nil || q.direct {
 		return false
 	}
+	d := q.decision
 	for i := range q.charges {
 		c := &q.charges[i]
 		if !deniable(c) {
 			continue
 		}
-		if v, denied := l.tier.Deny(now, c); denied {
-			q.decision.Verdicts = append(q.decision.Verdicts, v)
+		known := len(d.Verdicts)
+		d.Verdicts = append(d.Verdicts, limit.Verdict{}) // a verdict is large: it is made where it stays
+		if !l.tier.Deny(now, c, &d.Verdicts[known]) {
+			d.Verdicts = d.Verdicts[:known]
 		}
 	}
-	if len(q.decision.Verdicts) == 0 {
+	if len(d.Verdicts) == 0 {
 		return false
 	}
 	q.sent, q.charges = 0, nil
-	q.decision.Tier = limit.TierLocal
+	d.Tier = limit.TierLocal
 	return true
 }
 

@@ -60,9 +60,9 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 // labels costs ten times as much as counting.
 type counters struct {
 	metrics  *metrics
-	policies map[*limit.Policy]*tally
-	limits   map[*limit.Limit]*tally
-	unknown  *tally // of queries that name no policy
+	policies []*tally // each at its policy's Index
+	limits   []*tally // each at its limit's Index
+	unknown  *tally   // of queries that name no policy
 }
 
 // tally is the counters of one policy or limit, each made when it first counts: most never do.
@@ -84,22 +84,17 @@ func (t *tally) inc(r result, tier limit.Tier) {
 }
 
 func (m *metrics) countersFor(rules *limit.Rules) *counters {
-	c := &counters{
-		metrics:  m,
-		policies: map[*limit.Policy]*tally{},
-		limits:   map[*limit.Limit]*tally{},
-	}
 	single := &tally{vec: m.requests}
-	c.unknown = single
+	c := &counters{metrics: m, unknown: single}
 	for _, p := range rules.All() {
 		if p.Name == "" {
-			c.policies[p] = single
+			c.policies = append(c.policies, single)
 		} else {
-			c.policies[p] = &tally{vec: m.requests, name: p.Name}
+			c.policies = append(c.policies, &tally{vec: m.requests, name: p.Name})
 		}
 	}
 	for _, l := range rules.Limits {
-		c.limits[l] = &tally{vec: m.decisions, name: l.Name}
+		c.limits = append(c.limits, &tally{vec: m.decisions, name: l.Name})
 	}
 	return c
 }
@@ -110,14 +105,14 @@ func (c *counters) observe(policy *limit.Policy, d *limit.Decision, elapsed time
 		c.unknown.inc(failed, limit.TierNone)
 		return
 	}
-	c.policies[policy].inc(requestResult(d), d.Tier)
+	c.policies[policy.Index()].inc(requestResult(d), d.Tier)
 	c.metrics.duration[d.Tier].Observe(elapsed.Seconds())
 	if d.Err != nil {
 		return
 	}
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
-		c.limits[v.Limit].inc(verdictResult(v), d.Tier)
+		c.limits[v.Limit.Index()].inc(verdictResult(v), d.Tier)
 	}
 }
 

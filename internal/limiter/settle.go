@@ -11,8 +11,8 @@ import (
 
 // prepare says what the store is asked of the question besides its charges. The charges are resolved. It
 // is a limit.InvalidError when a slot would be free again before the answer may be given.
-func (q *question) prepare(rules *limit.Rules, query *limit.Query, deadline time.Time) error {
-	q.asks = limit.Request{Deadline: deadline, MaxWait: query.MaxWait, List: query.Peek}
+func (q *question) prepare(rules *limit.Rules, query *limit.Query) error {
+	q.asks.MaxWait, q.asks.List = query.MaxWait, query.Peek
 	q.direct = query.MaxWait > 0 || query.RequestID != ""
 	q.ticket = query.Ticket
 	q.asks.Life = lifeOf(rules, q.charges) + query.MaxWait

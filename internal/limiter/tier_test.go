@@ -17,10 +17,11 @@ type fakeTier struct {
 	at   []time.Time
 }
 
-func (f *fakeTier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
+func (f *fakeTier) Deny(now time.Time, c *limit.Charge, v *limit.Verdict) bool {
 	f.log, f.at = append(f.log, "deny "+c.Limit.Name), append(f.at, now)
 	wait := f.deny[c.Limit.Name]
-	return limit.Verdict{Limit: c.Limit, Settings: c.Settings, Known: true, RetryAfter: wait}, wait > 0
+	*v = limit.Verdict{Limit: c.Limit, Settings: c.Settings, Known: true, RetryAfter: wait}
+	return wait > 0
 }
 
 func (f *fakeTier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {

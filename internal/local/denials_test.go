@@ -56,7 +56,7 @@ func (w *world) exact() bool { return w.limit.Settings.Algorithm == limit.FixedW
 func (w *world) wantWait(at time.Duration, cost int64, want time.Duration) {
 	w.t.Helper()
 	w.want(at, cost, true)
-	if v, _ := w.tier.Deny(w.base.Add(at), w.charge(cost)); v.RetryAfter != want || v.ResetAfter < want {
+	if v, _ := deny(w.tier, w.base.Add(at), w.charge(cost)); v.RetryAfter != want || v.ResetAfter < want {
 		w.t.Errorf("at %v: cost %d: %+v, want a retry after %v", at, cost, v, want)
 	}
 }
@@ -187,7 +187,7 @@ func TestWhatIsTakenLater(t *testing.T) {
 		}
 		w.tier.Join(w.base, w.charge(1), 0) // in a flood it is denied all the same
 		w.want(2*time.Millisecond, 5, true)
-		v, _ := w.tier.Deny(w.base.Add(2*time.Millisecond), w.charge(5))
+		v, _ := deny(w.tier, w.base.Add(2*time.Millisecond), w.charge(5))
 		if v.RetryAfter < w.wait(2*time.Millisecond, 5) || v.Remaining != 1 {
 			t.Errorf("%+v, want 1 left and a retry after %v or more", v, w.wait(2*time.Millisecond, 5))
 		}
@@ -197,7 +197,7 @@ func TestWhatIsTakenLater(t *testing.T) {
 // wantTruth fails the test unless the tier asks, or tells the exact wait.
 func (w *world) wantTruth(at time.Duration, cost int64) {
 	w.t.Helper()
-	if v, denied := w.tier.Deny(w.base.Add(at), w.charge(cost)); denied && v.RetryAfter != w.wait(at, cost) {
+	if v, denied := deny(w.tier, w.base.Add(at), w.charge(cost)); denied && v.RetryAfter != w.wait(at, cost) {
 		w.t.Errorf("at %v: cost %d waits %v, want %v", at, cost, v.RetryAfter, w.wait(at, cost))
 	}
 }
@@ -298,7 +298,7 @@ func TestRememberedDenialDoesNotAllocate(t *testing.T) {
 		v := limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Minute, ResetAfter: time.Hour}
 		tier.Observe(time.Now(), &c, &v)
 		allocs := testing.AllocsPerRun(100, func() {
-			if _, denied := tier.Deny(time.Now(), &c); !denied {
+			if _, denied := deny(tier, time.Now(), &c); !denied {
 				t.Error("not denied")
 			}
 		})

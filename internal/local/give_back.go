@@ -46,10 +46,14 @@ func (l *Leases) Run(ctx context.Context, store Asker) error {
 	}
 }
 
-// tell wakes Run when it waits for something to be lent or owed.
+// tell wakes Run when it waits for something to be lent or owed. It never waits itself: the caller holds a
+// shard's mu, and Run may have woken by its timer and not yet have seen what it was told before.
 func (l *Leases) tell() {
 	if l.idle.CompareAndSwap(true, false) {
-		l.lent <- struct{}{}
+		select {
+		case l.lent <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"math"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -76,15 +75,19 @@ func (e *entry) most(start time.Time, now instant) int64 {
 	return e.left + e.out + int64(grains)*b.Grain
 }
 
-// bucketAfter decides cost in the bucket as it is so long after the newest answer, if nobody took
-// anything since. The caller holds the shard's mu.
+// bucketAfter decides cost, which is not above the burst, in the bucket as it is so long after the newest
+// answer, if nobody took anything since. Every µs that passes makes each wait shorter by one, so none is
+// reckoned anew. The caller holds the shard's mu.
 func (e *entry) bucketAfter(elapsed time.Duration, cost int64) (wait, left, reset int64) {
-	b := &e.settings.Bucket
-	part := int64(0)
+	b, passed := &e.settings.Bucket, max(0, elapsed).Microseconds()
+	state, full := limit.BucketState{Tokens: e.left, Micros: b.Micros}, int64(0)
 	if e.out == 0 {
-		part = max(0, e.part())
+		state.Rem, full = max(0, e.part()), e.reset.Microseconds()
+	} else {
+		full = b.TimeToFull(state)
 	}
-	state := limit.BucketState{Tokens: e.left, Rem: part, Until: math.MaxInt64, Micros: b.Micros}
-	next, wait, _ := b.Decide(state, max(0, elapsed).Microseconds(), cost)
-	return wait, next.Tokens, b.TimeToFull(next)
+	if passed >= full {
+		return 0, b.Burst, 0
+	}
+	return max(0, b.Wait(state, cost)-passed), b.Refill(state, passed).Tokens, full - passed
 }

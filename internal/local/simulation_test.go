@@ -201,7 +201,7 @@ func (s *simulation) step(delay func() int64) {
 	case arrival:
 		s.asked++
 		now := s.clock(e.node)
-		if v, denied := node.tier.Deny(now, c); denied {
+		if v, denied := deny(node.tier, now, c); denied {
 			s.deniedLocally++
 			s.check(e, v)
 			return

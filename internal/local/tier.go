@@ -111,33 +111,38 @@ func (t *Tier) since(now time.Time) instant { return now.Sub(t.start) }
 
 func (t *Tier) shard(key limit.Hash) *shard { return &t.shards[key[0]%tierShards] }
 
-// Deny reports whether the shared store would deny the charge at now for certain, and its verdict
-// then: what it would say if nobody else took anything since it was asked, with a wait that is
+// Deny reports whether the shared store would deny the charge at now for certain, and sets v to its
+// verdict then: what it would say if nobody else took anything since it was asked, with a wait that is
 // never too short for that, and too long by at most the time which its answer took; but see denied.
 // Of a window or a log, what is left is what that answer left. It denies no peek, and nothing that can
 // never pass.
-func (t *Tier) Deny(now time.Time, c *limit.Charge) (limit.Verdict, bool) {
+func (t *Tier) Deny(now time.Time, c *limit.Charge, v *limit.Verdict) bool {
 	if c.Cost == 0 || c.Cost > c.Settings.Capacity() {
-		return limit.Verdict{}, false
+		return false
 	}
 	s := t.shard(c.Hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.keys.Get(c.Hash)
 	if !ok || e.credits > 0 || !e.knows(c.Settings) {
-		return limit.Verdict{}, false
+		return false
 	}
 	at := t.since(now)
 	if !mirrored(c.Settings) {
 		wait := e.denied(at, c.Cost, t.recheck)
+		if wait == 0 {
+			return false
+		}
 		reset := max(wait, e.resetAfter(at).Microseconds()) // the two may be of two answers
-		return limit.NewVerdict(c, 0, wait, e.left, reset), wait > 0
+		*v = limit.NewVerdict(c, 0, wait, e.left, reset)
+		return true
 	}
 	if at-e.asOf > t.recheck || e.atLeast() >= c.Cost || e.most(t.start, at) >= c.Cost {
-		return limit.Verdict{}, false
+		return false
 	}
 	wait, left, reset := e.bucketAfter(e.mirror.latest-e.asOf-e.took.duration(), c.Cost)
-	return limit.NewVerdict(c, 0, wait, left, reset), true
+	*v = limit.NewVerdict(c, 0, wait, left, reset)
+	return true
 }
 
 // knows reports whether the newest answer was given under settings like these. The caller holds the

@@ -82,7 +82,7 @@ func TestDenyInDebt(t *testing.T) {
 	// A settlement left the bucket 5 below zero.
 	w.state.Bucket = w.limit.Settings.Bucket.Charge(limit.BucketState{Tokens: 10, At: w.micros(0), Micros: w.limit.Settings.Bucket.Micros}, 15)
 	w.ask(0, 0, 1)
-	v, denied := w.tier.Deny(w.base, w.charge(1))
+	v, denied := deny(w.tier, w.base, w.charge(1))
 	if !denied || v.Remaining != -5 || v.RetryAfter != 600*time.Millisecond || v.ResetAfter != 1500*time.Millisecond {
 		t.Errorf("got %+v, %v; want -5 left, retry after 600ms, reset after 1.5s", v, denied)
 	}
@@ -156,7 +156,7 @@ func TestDenyDiscreteRefill(t *testing.T) {
 	w.ask(1200*time.Millisecond, 1200*time.Millisecond, 3)
 	w.want(1300*time.Millisecond, 7, false)
 	w.want(1300*time.Millisecond, 8, true)
-	v, _ := w.tier.Deny(w.base.Add(1300*time.Millisecond), w.charge(18))
+	v, _ := deny(w.tier, w.base.Add(1300*time.Millisecond), w.charge(18))
 	if v.RetryAfter != 1700*time.Millisecond || v.ResetAfter != 1700*time.Millisecond || v.Remaining != 7 {
 		t.Errorf("got %+v, want 7 left, retry and reset after 1.7s", v)
 	}
@@ -284,7 +284,7 @@ func TestDenyWhereRequestsWait(t *testing.T) {
 		t.Fatalf("%+v, want one that waits", v)
 	}
 	w.tier.Observe(w.base, w.charge(1), &v)
-	if v, _ := w.tier.Deny(w.base, w.charge(2)); v.RetryAfter != 500*time.Millisecond || v.Remaining != -3 || v.Hold != 0 {
+	if v, _ := deny(w.tier, w.base, w.charge(2)); v.RetryAfter != 500*time.Millisecond || v.Remaining != -3 || v.Hold != 0 {
 		t.Errorf("%+v, want a retry after 500ms", v)
 	}
 	w.want(390*time.Millisecond, 1, true)

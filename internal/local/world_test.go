@@ -34,6 +34,12 @@ func newTier(t testing.TB, cfg local.TierConfig) *local.Tier {
 	return tier
 }
 
+// deny asks the tier.
+func deny(tier *local.Tier, now time.Time, c *limit.Charge) (v limit.Verdict, denied bool) {
+	denied = tier.Deny(now, c, &v)
+	return v, denied
+}
+
 func newWorld(t *testing.T, b limit.TokenBucket) *world {
 	return newWorldOf(t, bucketOf(b))
 }
@@ -117,7 +123,7 @@ func (w *world) give(at time.Duration, tokens int64) {
 // want asks the tier about cost at at. A denial must be what the store says at that time.
 func (w *world) want(at time.Duration, cost int64, denied bool) {
 	w.t.Helper()
-	v, got := w.tier.Deny(w.base.Add(at), w.charge(cost))
+	v, got := deny(w.tier, w.base.Add(at), w.charge(cost))
 	if got != denied {
 		w.t.Errorf("at %v: cost %d denied: %v, want %v", at, cost, got, denied)
 	}
