@@ -15,7 +15,6 @@ type storeFaults struct {
 	moduloTwo     bool // keeps only whether a slot is odd
 	lateUsed      bool // lowers the current slot by what is reported as used in a forgotten one
 	mortal        bool // lets the key die when the bucket would be full without what is out
-	uncappedBack  bool // credits unused tokens without the cap: harmless, since a report makes room for them
 	slotsUnmerged bool // keeps both slots as they are when the clock steps back
 	sameEpoch     bool // stays in its epoch when the clock steps back
 }

@@ -27,3 +27,14 @@ func TestLocalDenialDoesNotAllocate(t *testing.T) {
 		})
 	}
 }
+
+func TestLeaseDoesNotAllocate(t *testing.T) {
+	path, query := lent(t)
+	decision := make([]limit.Decision, 1)
+	allocs := testing.AllocsPerRun(1000, func() {
+		path.Decide(context.Background(), time.Now(), query, decision)
+	})
+	if allocs > 0 {
+		t.Errorf("%v allocations for an answer from a lease, want none", allocs)
+	}
+}
