@@ -24,7 +24,7 @@ type rig struct {
 	wait     time.Duration
 }
 
-const wait = 150 * time.Millisecond
+const wait = 300 * time.Millisecond
 
 func newRig(t *testing.T, addr string) *rig {
 	t.Helper()
