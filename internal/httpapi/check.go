@@ -32,7 +32,6 @@ func (s *Server) release(x *exchange) {
 	for i := range x.decisions {
 		x.decisions[i].Reset()
 	}
-	x.answer = x.answer[:0]
 	s.exchanges.Put(x)
 }
 
@@ -100,7 +99,7 @@ func (s *Server) answer(rc *fasthttp.RequestCtx, x *exchange, d *limit.Decision)
 
 // giveBody makes what was written the body of the response, without a copy: the two swap their memory.
 func (x *exchange) giveBody(rc *fasthttp.RequestCtx) {
-	x.answer = rc.Response.SwapBody(x.answer)
+	x.answer = rc.Response.SwapBody(x.answer)[:0]
 }
 
 // checkMany answers the questions of x, those that could be read, in one call of the limiter.

@@ -160,7 +160,6 @@ func lingerOnClose(rc *fasthttp.RequestCtx) {
 // Close first ends its own side and drops what arrives for a while: closing at once would reset
 // the connection, and the client might never see the answer.
 func (c *conn) Close() error {
-	c.enter(phaseClosing)
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.linger.Swap(false) {
 		if half.CloseWrite() == nil && c.Conn.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
 			_, _ = io.Copy(io.Discard, c.Conn)

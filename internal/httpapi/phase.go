@@ -14,9 +14,8 @@ const (
 	phaseAnswering              // it is being answered, for which the limiter has a time
 	phaseWriting                // a response leaves
 	phaseResting                // between two requests
-	phaseClosing
 
-	phaseBits = 3
+	phaseBits = 2
 )
 
 // times is how long the phases may take. The deadlines that a connection has of its own would keep them to
@@ -77,8 +76,7 @@ func (c *conn) look(now time.Time, t times) {
 	}
 }
 
-// enter notes that the next phase has begun. Only the goroutine that serves the connection calls it, and
-// whoever closes it.
+// enter notes that the next phase has begun. Only the goroutine that serves the connection calls it.
 func (c *conn) enter(p phase) {
 	c.doing.Store(c.doing.Load()&^(1<<phaseBits-1) + 1<<phaseBits | uint32(p))
 }

@@ -34,7 +34,6 @@ func TestPhasesEnd(t *testing.T) {
 		{"more of it leaves", func(c *conn) { active(c); c.enter(phaseWriting); time.Sleep(15 * time.Second) }, write, bounds.write - 15*time.Second},
 		{"the rest of a pipelined request is waited for", func(c *conn) { active(c); c.enter(phaseWriting); time.Sleep(15 * time.Second) }, read, bounds.read},
 		{"a request is being answered", func(c *conn) { active(c); c.enter(phaseAnswering) }, read, 0},
-		{"it is being closed", func(c *conn) { c.enter(phaseClosing) }, read, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

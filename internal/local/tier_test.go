@@ -291,3 +291,17 @@ func TestDenyWhereRequestsWait(t *testing.T) {
 	w.want(400*time.Millisecond, 1, false)
 	w.want(400*time.Millisecond, 2, true)
 }
+
+// TestDenyWhileTokensAreOut: of a bucket with tokens out on lease the next part of a token is not known, nor is
+// when it is full what the store says, which counts what is out.
+func TestDenyWhileTokensAreOut(t *testing.T) {
+	w := newWorld(t, even(t, 1, 1_000_000, 100))
+	v := limit.NewVerdict(w.charge(10), 0, 2_000_000, 3, 92_000_000)
+	v.Out = 5
+	w.tier.Observe(w.base, w.charge(10), &v)
+	w.want(0, 8, false) // all that is out may come back
+	got, denied := deny(w.tier, w.base, w.charge(10))
+	if !denied || got.Remaining != 3 || got.RetryAfter != 7*time.Second || got.ResetAfter != 97*time.Second {
+		t.Errorf("got %+v, %v; want 3 left, retry after 7s, reset after 97s", got, denied)
+	}
+}
