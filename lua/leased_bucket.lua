@@ -86,7 +86,7 @@ end
 
 local function charge(s, set, now, cost)
   local level = s.level - cost
-  local til = now + gain(set, set[4] - level, s.part) + 2 * set[7]
+  local til = now + gain(set, set[4] - level, 0) + 2 * set[7]
   if set[5] < set[4] then til = til + DAY end
   s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, max(s.least, til), set[2]
   s.leases = {s.epoch, s.slot, s.out, s.before}
@@ -121,7 +121,8 @@ return {
   decide = decide,
 
   -- charge takes cost from the advanced s and makes it the state to save, for two holds more than it takes
-  -- to fill the bucket.
+  -- to fill the bucket. The part of a token that is gained already does not count: it is lost when what is out
+  -- stops the refill.
   charge = charge,
 
   -- report returns what is left of the advanced s, and the µs until it is as if unused.

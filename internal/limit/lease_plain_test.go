@@ -72,7 +72,7 @@ func (p *plainStore) advance(s *storeState, now int64) {
 // keep says until when the state is kept.
 func (p *plainStore) keep(s *storeState) {
 	b := &p.settings.Bucket
-	missing := b.Burst*b.Micros - s.bucket.Tokens
+	missing := b.Burst*b.Micros - s.bucket.Tokens/b.Micros*b.Micros // a part of a token may be lost
 	until := s.bucket.At + 2*p.settings.Hold + (missing+b.Tokens-1)/b.Tokens
 	if p.broken.mortal {
 		until = s.bucket.At + (missing+b.Tokens-1)/b.Tokens

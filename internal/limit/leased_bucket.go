@@ -75,12 +75,13 @@ func (r *leasedBucket) wait(s *State, now, cost int64) int64 {
 }
 
 // charge takes cost from the state. It is kept for two holds more than it takes to fill the bucket: until
-// every lease is over, and forgotten.
+// every lease is over, and forgotten. The part of a token that is gained already does not count: it is lost
+// when what is out stops the refill.
 func (r *leasedBucket) charge(s *State, _, cost int64, _ string) {
-	least := s.Bucket.Until
-	s.Bucket.Until = 0
+	least, rem := s.Bucket.Until, s.Bucket.Rem
+	s.Bucket.Until, s.Bucket.Rem = 0, 0
 	s.Bucket = r.Bucket.Charge(s.Bucket, cost)
-	s.Bucket.Until = max(least, s.Bucket.Until+2*r.Hold)
+	s.Bucket.Until, s.Bucket.Rem = max(least, s.Bucket.Until+2*r.Hold), rem
 }
 
 func (r *leasedBucket) report(s *State, now int64) (left, reset int64) {
