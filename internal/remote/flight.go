@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
@@ -47,6 +48,7 @@ func (f *flight) board(i *item) {
 	}
 	request := *i.request
 	request.Charges = f.charges[from:len(f.charges):len(f.charges)]
+	request.Orders = slices.Clone(request.Orders)
 	if i.again { // what was said of leases is said once
 		request.Orders, i.again = nil, false
 	}
