@@ -82,7 +82,7 @@ func (a arrival) sample(span time.Duration) (report.Sample, error) {
 		return report.Sample{}, fmt.Errorf("%s: %d of %d questions failed", a.name, seen.Failures, seen.Answers)
 	}
 	return report.Sample{
-		PerSecond: float64(seen.Answers) / span.Seconds(),
+		PerSecond: float64(seen.Answers) / seen.Took.Seconds(),
 		P50:       millis(seen.P50), P99: millis(seen.P99), DueP50: millis(seen.DueP50), DueP99: millis(seen.DueP99),
 	}, nil
 }

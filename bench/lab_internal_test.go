@@ -71,6 +71,11 @@ func TestMeasure(t *testing.T) {
 					t.Errorf("%s, %s: %s is %v, %v", s.name, c.name, name, value, err)
 				}
 			}
+			calls, _ := results.Median(p, report.Calls) // the point is there, as the rate was
+			least, most := scriptCalls(c)
+			if calls < least || calls > most {
+				t.Errorf("%s, %s: Redis ran %v scripts per decision, want %v to %v", s.name, c.name, calls, least, most)
+			}
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -89,4 +94,18 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, tt.error)
 		}
 	}
+}
+
+// scriptCalls is how often a contestant of TestMeasure may have Redis run a script for a decision. When a run
+// ends, questions under way were not answered yet.
+func scriptCalls(c contestant) (least, most float64) {
+	switch {
+	case c.kind == evalsha:
+		return 1, 1.1
+	case c.kind == bare:
+		return 0, 0
+	case c.limits == deniedLimit: // it is asked once a second
+		return 0, 0.1
+	}
+	return 0.01, 1.1
 }

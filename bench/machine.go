@@ -19,11 +19,16 @@ func describe(ctx context.Context, o options, now time.Time) (report.Heading, er
 	if err != nil {
 		return report.Heading{}, err
 	}
+	load, err := loadAverage()
+	if err != nil {
+		return report.Heading{}, err
+	}
 	facts := []report.Fact{
 		{Name: "date", Value: now.UTC().Format("2006-01-02 15:04 UTC")},
 		{Name: "command", Value: "`" + strings.Join(os.Args, " ") + "`"},
 		{Name: "commit", Value: commit(ctx)},
 		{Name: "machine", Value: fmt.Sprintf("%s, %d processors", model, runtime.NumCPU())},
+		{Name: "load average before", Value: load},
 		{Name: "Go", Value: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
 	}
 	for _, program := range []struct {
@@ -82,6 +87,16 @@ func modules() []report.Fact {
 		}
 	}
 	return facts
+}
+
+// loadAverage is how many processes ran or waited for a processor, on average over the last minute.
+func loadAverage() (string, error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "", err
+	}
+	load, _, _ := strings.Cut(string(text), " ")
+	return load, nil
 }
 
 // processorModel is what the kernel calls the processor; some architectures have no name for theirs.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/bench/internal/load"
+	"github.com/tidegate/tidegate/bench/internal/process"
 	"github.com/tidegate/tidegate/bench/internal/report"
 	"github.com/tidegate/tidegate/bench/internal/yardstick"
 )
@@ -24,6 +25,7 @@ const (
 type stage struct {
 	scenario
 	wrk     *load.Wrk
+	redis   *process.Redis
 	servers []*server
 	results *report.Results
 	skip    int // of the deck: every round begins elsewhere, all contestants of a round at the same place
@@ -32,7 +34,7 @@ type stage struct {
 // measure runs a scenario: every contestant in turn, round after round, so that what slows the machine
 // for a while slows all of them.
 func (l *lab) measure(ctx context.Context, s scenario, p plan, results *report.Results) (err error) {
-	st := &stage{scenario: s, results: results}
+	st := &stage{scenario: s, redis: l.redis, results: results}
 	if st.connections == 0 {
 		st.connections = usualConnections
 	}
@@ -146,14 +148,7 @@ func (st *stage) rounds(ctx context.Context, rounds, connections int, length tim
 
 // once is one run of one server. Any answer that was not expected is an error.
 func (st *stage) once(ctx context.Context, s *server, connections int, length time.Duration) (report.Sample, error) {
-	var before counters
-	if s.kind == sidecar {
-		var err error
-		if before, err = s.counters(); err != nil {
-			return report.Sample{}, err
-		}
-	}
-	used, err := s.CPU()
+	before, err := st.spentBy(s)
 	if err != nil {
 		return report.Sample{}, err
 	}
@@ -164,28 +159,47 @@ func (st *stage) once(ctx context.Context, s *server, connections int, length ti
 	if err := checkAnswers(result, st.want); err != nil {
 		return report.Sample{}, err
 	}
-	now, err := s.CPU()
+	after, err := st.spentBy(s)
 	if err != nil {
 		return report.Sample{}, err
 	}
+	decisions := result.Answers * int64(st.decisions)
 	sample := report.Sample{
 		PerSecond: result.PerSecond() * float64(st.decisions),
 		P50:       millis(result.P50), P99: millis(result.P99),
-		CPU: float64((now - used).Microseconds()) / float64(result.Answers) / float64(st.decisions),
+		CPU: float64((after.cpu - before.cpu).Microseconds()) / float64(decisions),
+	}
+	if s.asksRedis() {
+		sample.Calls = float64(after.scripts-before.scripts) / float64(decisions)
 	}
 	if s.kind != sidecar {
 		return sample, nil
 	}
-	after, err := s.counters()
-	if err != nil {
-		return report.Sample{}, err
+	counted := after.decisions.since(before.decisions)
+	if counted.total() < decisions {
+		return report.Sample{}, fmt.Errorf("the sidecar counted %d decisions, its clients %d", counted.total(), decisions)
 	}
-	counted := after.since(before)
-	if least := result.Answers * int64(st.decisions); counted.total() < least {
-		return report.Sample{}, fmt.Errorf("the sidecar counted %d decisions, its clients %d", counted.total(), least)
-	}
-	sample.Calls = float64(counted.calls) / float64(counted.total())
 	return sample, counted.check(st.want)
+}
+
+// spent is what a server has used so far, and what it decided.
+type spent struct {
+	cpu       time.Duration
+	scripts   int64    // that Redis ran, for anyone: only one contestant at a time is asked
+	decisions counters // of a sidecar
+}
+
+func (st *stage) spentBy(s *server) (now spent, err error) {
+	if now.cpu, err = s.CPU(); err != nil {
+		return now, err
+	}
+	if now.scripts, err = st.redis.ScriptCalls(); err != nil {
+		return now, err
+	}
+	if s.kind == sidecar {
+		now.decisions, err = s.counters()
+	}
+	return now, err
 }
 
 func (st *stage) load(ctx context.Context, s *server, connections int, length time.Duration) (load.Result, error) {

@@ -37,6 +37,9 @@ type contestant struct {
 	sweep  bool // it is measured at every number of connections, for the figures
 }
 
+// asksRedis reports whether a contestant needs Redis to decide.
+func (c contestant) asksRedis() bool { return c.kind != bare && c.store != embedded }
+
 // scenario is one load that is put to several contestants in turn, again and again.
 type scenario struct {
 	name        string

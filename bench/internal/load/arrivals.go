@@ -15,11 +15,13 @@ import (
 // so a server that stalls cannot hide the questions that would have come meanwhile.
 type Arrivals struct {
 	Answers, Failures int64         // Failures are errors and statuses of 400 or more
+	Took              time.Duration // until the last question left: the span, if the pace was kept
 	P50, P99          time.Duration // from a question's leaving to its answer
 	DueP50, DueP99    time.Duration // from when it was due to leave, so the client's own delay is in it
 }
 
-// Arrive asks rate questions a second, evenly spaced, over the Unix socket of a server.
+// Arrive asks rate questions a second for span, evenly spaced, over the Unix socket of a server. On a machine
+// that cannot keep the pace it asks all the same questions, late, and takes longer.
 func Arrive(ctx context.Context, deck Deck, rate int, span time.Duration, socket string) (Arrivals, error) {
 	return arrive(ctx, deck, rate, span, vegeta.UnixSocket(socket))
 }
@@ -34,15 +36,16 @@ func arrive(ctx context.Context, deck Deck, rate int, span time.Duration, to fun
 	attacker := vegeta.NewAttacker(to)
 	stop := context.AfterFunc(ctx, func() { attacker.Stop() })
 	defer stop()
-	pace := evenly{vegeta.ConstantPacer{Freq: rate, Per: time.Second}}
+	pace := evenly{vegeta.ConstantPacer{Freq: rate, Per: time.Second}, uint64(span.Seconds() * float64(rate))}
 	var results []*vegeta.Result
-	for result := range attacker.Attack(deck.targets(), pace, span, "") {
+	began := time.Now()
+	for result := range attacker.Attack(deck.targets(), pace, endless, "") {
 		results = append(results, result)
 	}
 	if err := ctx.Err(); err != nil {
 		return Arrivals{}, fmt.Errorf("load: %w", err)
 	}
-	return summarize(results, rate)
+	return summarize(results, began, rate)
 }
 
 // targets hands out the questions one after the other.
@@ -56,29 +59,41 @@ func (d Deck) targets() vegeta.Targeter {
 	}
 }
 
+// endless leaves it to the pace when an attack ends: at the end of a span vegeta would drop the questions that
+// are late by then, which are the ones that count.
+const endless = 0
+
 // evenly spaces a constant pace: time.Sleep, with which vegeta waits, often sleeps for a whole
 // millisecond, after which two questions would leave at once.
-type evenly struct{ vegeta.ConstantPacer }
+type evenly struct {
+	vegeta.ConstantPacer
+	questions uint64 // after as many it ends
+}
 
 func (e evenly) Pace(elapsed time.Duration, hits uint64) (wait time.Duration, stop bool) {
+	if hits >= e.questions {
+		return 0, true
+	}
 	wait, stop = e.ConstantPacer.Pace(elapsed, hits)
 	Pause(wait)
 	return 0, stop
 }
 
-func summarize(results []*vegeta.Result, rate int) (Arrivals, error) {
+// summarize takes the n-th question to have been due n intervals after began, as vegeta paces them.
+func summarize(results []*vegeta.Result, began time.Time, rate int) (Arrivals, error) {
 	if len(results) == 0 {
 		return Arrivals{}, fmt.Errorf("load: vegeta got no answer")
 	}
 	slices.SortFunc(results, func(a, b *vegeta.Result) int { return int(a.Seq) - int(b.Seq) })
-	a := Arrivals{Answers: int64(len(results))}
+	every := time.Second / time.Duration(rate)
+	a := Arrivals{Answers: int64(len(results)), Took: results[len(results)-1].Timestamp.Sub(began)}
 	waits, due := make([]time.Duration, len(results)), make([]time.Duration, len(results))
 	for i, r := range results {
 		if r.Error != "" || r.Code >= statusFailure {
 			a.Failures++
 		}
 		waits[i] = r.Latency
-		late := r.Timestamp.Sub(results[0].Timestamp) - time.Duration(i)*time.Second/time.Duration(rate)
+		late := r.Timestamp.Sub(began) - time.Duration(i+1)*every
 		due[i] = r.Latency + max(0, late)
 	}
 	slices.Sort(waits)

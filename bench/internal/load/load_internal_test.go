@@ -46,6 +46,20 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
+// TestPace: a pace that is late asks what is left at once, and never ends before every question was asked.
+func TestPace(t *testing.T) {
+	pace := evenly{vegeta.ConstantPacer{Freq: 1000, Per: time.Second}, 10}
+	for _, tt := range []struct {
+		elapsed time.Duration
+		hits    uint64
+		stop    bool
+	}{{time.Hour, 0, false}, {time.Hour, 9, false}, {time.Hour, 10, true}, {0, 0, false}, {0, 10, true}} {
+		if wait, stop := pace.Pace(tt.elapsed, tt.hits); wait != 0 || stop != tt.stop {
+			t.Errorf("after %v and %d questions: got %v, %v, want %v", tt.elapsed, tt.hits, wait, stop, tt.stop)
+		}
+	}
+}
+
 // TestSummarize: what left late waited longer than vegeta says.
 func TestSummarize(t *testing.T) {
 	began := time.Unix(1, 0)
@@ -53,12 +67,12 @@ func TestSummarize(t *testing.T) {
 		return &vegeta.Result{Seq: seq, Timestamp: began.Add(left), Latency: latency, Code: code}
 	}
 	const ms = time.Millisecond
-	got, err := summarize([]*vegeta.Result{at(2, 9*ms, 1*ms, 429), at(0, 0, 1*ms, 200), at(1, 1*ms, 2*ms, 200)}, 500)
-	want := Arrivals{Answers: 3, Failures: 1, P50: 1 * ms, P99: 2 * ms, DueP50: 2 * ms, DueP99: 6 * ms}
+	got, err := summarize([]*vegeta.Result{at(2, 11*ms, 1*ms, 429), at(0, 3*ms, 1*ms, 200), at(1, 4*ms, 3*ms, 200)}, began, 500)
+	want := Arrivals{Answers: 3, Failures: 1, Took: 11 * ms, P50: 1 * ms, P99: 3 * ms, DueP50: 3 * ms, DueP99: 6 * ms}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	if _, err := summarize(nil, 500); err == nil {
+	if _, err := summarize(nil, began, 500); err == nil {
 		t.Error("no answers, no error")
 	}
 }

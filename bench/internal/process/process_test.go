@@ -1,6 +1,8 @@
 package process_test
 
 import (
+	"bufio"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +47,29 @@ func TestRedis(t *testing.T) {
 	if err := r.Flush(); err != nil {
 		t.Error(err)
 	}
+	for calls := range int64(3) {
+		if got, err := r.ScriptCalls(); err != nil || got != calls {
+			t.Errorf("Redis ran %d scripts, %v, want %d", got, err, calls)
+		}
+		runScript(t, r.Socket)
+	}
 	if far, err := process.RoundTrip(r.Address); err != nil || far <= 0 || far > time.Second {
 		t.Errorf("Redis is %v away, %v", far, err)
+	}
+}
+
+// runScript has Redis run a script that does nothing, and waits until it has.
+func runScript(t *testing.T, socket string) {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("EVAL \"return 7\" 0\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := bufio.NewReader(conn).ReadString('\n'); err != nil || reply != ":7\r\n" {
+		t.Fatalf("the script returned %q, %v", reply, err)
 	}
 }

@@ -3,9 +3,11 @@ package process
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -57,6 +59,56 @@ func (r *Redis) Flush() error {
 		}
 	}
 	return nil
+}
+
+// ScriptCalls is how many scripts Redis has run so far, for whoever asked it to.
+func (r *Redis) ScriptCalls() (int64, error) {
+	conn, err := net.Dial("unix", r.Socket)
+	if err != nil {
+		return 0, fmt.Errorf("process: count script calls: %w", err)
+	}
+	defer conn.Close()
+	text, err := info(conn, "commandstats")
+	if err != nil {
+		return 0, fmt.Errorf("process: count script calls: %w", err)
+	}
+	return scriptCalls(text)
+}
+
+// scriptCalls adds the calls of the commands that run a script. One that was never called has no line.
+func scriptCalls(commandstats string) (int64, error) {
+	var calls int64
+	for line := range strings.Lines(commandstats) {
+		name, stats, _ := strings.Cut(strings.TrimSpace(line), ":calls=")
+		if name != "cmdstat_evalsha" && name != "cmdstat_eval" && name != "cmdstat_fcall" {
+			continue
+		}
+		number, _, _ := strings.Cut(stats, ",")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("process: count script calls: %q: %w", line, err)
+		}
+		calls += n
+	}
+	return calls, nil
+}
+
+// info returns a section of INFO, whose reply begins with its length.
+func info(conn net.Conn, section string) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(conn, "INFO %s\r\n", section); err != nil {
+		return "", err
+	}
+	replies := bufio.NewReader(conn)
+	var length int
+	if _, err := fmt.Fscanf(replies, "$%d\r\n", &length); err != nil {
+		return "", fmt.Errorf("INFO %s: %w", section, err)
+	}
+	text := make([]byte, length)
+	_, err := io.ReadFull(replies, text)
+	return string(text), err
 }
 
 // pings is how many exchanges RoundTrip takes the median of.

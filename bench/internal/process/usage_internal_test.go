@@ -32,3 +32,22 @@ func TestKilobytes(t *testing.T) {
 		}
 	}
 }
+
+func TestScriptCalls(t *testing.T) {
+	for text, want := range map[string]int64{
+		"": 0,
+		"# Commandstats\r\ncmdstat_get:calls=9,usec=1\r\ncmdstat_evalsha:calls=40,usec=7,rejected_calls=3\r\n": 40,
+		"cmdstat_eval:calls=1,usec=7\r\ncmdstat_evalsha:calls=2,usec=7\r\ncmdstat_fcall:calls=3,usec=7\r\n":    6,
+		"cmdstat_evalsha_ro:calls=5,usec=7\r\n": 0,
+		"cmdstat_evalsha:calls=x,usec=7\r\n":    -1,
+		"cmdstat_evalsha\r\n":                   -1,
+	} {
+		got, err := scriptCalls(text)
+		if err != nil {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
+		}
+	}
+}

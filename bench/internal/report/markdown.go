@@ -20,7 +20,8 @@ func Markdown(h Heading, rows []Row, results *Results) string {
 	b.WriteString("# Benchmark\n\nWritten by `make bench`; [bench/README.md](../README.md) says what each line is.\n\n")
 	b.WriteString("| | |\n| --- | --- |\n")
 	for _, fact := range h.Facts {
-		fmt.Fprintf(&b, "| %s | %s |\n", fact.Name, fact.Value)
+		value := strings.ReplaceAll(fact.Value, "|", `\|`) // else it would end the cell
+		fmt.Fprintf(&b, "| %s | %s |\n", fact.Name, value)
 	}
 	for _, note := range h.Notes {
 		fmt.Fprintf(&b, "\n%s\n", note)

@@ -104,9 +104,9 @@ func TestMarkdown(t *testing.T) {
 		{Name: "idle", Must: 25, Goal: 25, AtMost: true, Unit: " MB", Measure: func(r *report.Results) (float64, error) { return r.Value("memory", "idle") }},
 		{Name: "churn", Must: 500, Goal: 500, AtMost: true, Unit: " MB", Measure: func(r *report.Results) (float64, error) { return r.Value("memory", "churn") }},
 	}
-	text := report.Markdown(report.Heading{Facts: []report.Fact{{Name: "Go", Value: "go1.26"}}, Notes: []string{"A note."}}, rows, r)
+	text := report.Markdown(report.Heading{Facts: []report.Fact{{Name: "Go", Value: "go1.26"}, {Name: "command", Value: "`bench -only a|b`"}}, Notes: []string{"A note."}}, rows, r)
 	for _, line := range []string{
-		"| Go | go1.26 |", "A note.",
+		"| Go | go1.26 |", "| command | `bench -only a\\|b` |", "A note.",
 		"| hot ÷ bare | 0.6 | ≥ 0.55 | ≥ 0.65 | ok |",
 		"| idle | 14.3 MB | ≤ 25 MB | ≤ 25 MB | ok, goal reached |",
 		"| churn | – | ≤ 500 MB | ≤ 500 MB | not run |",

@@ -12,7 +12,7 @@ type Sample struct {
 	PerSecond      float64 // decisions a second
 	P50, P99       float64 // from a question to its answer
 	DueP50, DueP99 float64 // from when a question was due, at a constant arrival rate; else 0
-	Calls          float64 // script calls to Redis per decision, of a sidecar; else 0
+	Calls          float64 // scripts that Redis ran per decision; 0 when it was not asked
 	CPU            float64 // of the server per decision
 }
 
