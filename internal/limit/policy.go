@@ -259,15 +259,17 @@ func (p *Policy) check(q *Query) error {
 		if !slices.Contains(p.units, c.Unit) {
 			return invalid("cost."+c.Unit, "no limit of %s counts this unit; it counts %v", p.label(q), p.units)
 		}
-		if err := checkCost("cost."+c.Unit, c.Amount); err != nil {
-			return err
+		if !isCost(c.Amount) { // else the name of its field would be put together for nothing
+			return checkCost("cost."+c.Unit, c.Amount)
 		}
 	}
 	return nil
 }
 
+func isCost(amount int64) bool { return amount >= 0 && amount <= MaxNumber }
+
 func checkCost(field string, amount int64) error {
-	if amount < 0 || amount > MaxNumber {
+	if !isCost(amount) {
 		return invalid(field, "must be a whole number from 0 to 2^53")
 	}
 	return nil

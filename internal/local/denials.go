@@ -39,17 +39,17 @@ func (d *denial) holds(now instant, recheck time.Duration) bool {
 // that is as true of a peek's answer, which charges nothing, of a shadow's, which is one as any other,
 // and of one that passed here but was not charged, since another limit denied the request.
 func (e *entry) remember(cost int64, v *limit.Verdict, recheck time.Duration) {
-	d := e.denial
+	d := e.denial()
 	switch {
 	case v.RetryAfter > 0 && cost <= v.Remaining+v.Out:
 		// What is out on lease may come back at any time.
 	case v.RetryAfter > 0:
 		if d == nil || cost <= d.cost || !d.holds(e.asOf, recheck) {
-			e.denial = &denial{cost: cost, wait: v.RetryAfter, asOf: e.asOf, took: e.took}
+			e.aside().denial = &denial{cost: cost, wait: v.RetryAfter, asOf: e.asOf, took: e.took}
 		}
 	case d == nil:
 	case max(0, v.Remaining)+cost >= d.cost:
-		e.denial = nil
+		e.rare.denial = nil
 	case cost > 0:
 		d.taken = true
 	}
@@ -62,7 +62,7 @@ func (e *entry) remember(cost int64, v *limit.Verdict, recheck time.Duration) {
 // asked about this key already, all that is told is when the limit is as if unused. The caller holds
 // the shard's mu.
 func (e *entry) denied(now instant, cost int64, recheck time.Duration) (wait int64) {
-	d := e.denial
+	d := e.denial()
 	if d == nil || cost < d.cost || !d.holds(now, recheck) {
 		return 0
 	}

@@ -8,10 +8,11 @@ import (
 	"github.com/tidegate/tidegate/internal/limit"
 )
 
-// mirror follows a token_bucket or a leaky_bucket from the newest answer on.
+// mirror follows a token_bucket or a leaky_bucket from an answer on. Guarded by the mu of its entry.
 type mirror struct {
-	gained *rate.Limiter // the most grains that the bucket can have gained since asOf; nil: not needed yet
-	latest instant       // the latest time that was asked about: it must not go backwards
+	gained rate.Limiter // the most grains that the bucket can have gained since the answer was asked for
+	latest instant      // the latest time that was asked about: it must not go backwards
+	answer uint32       // the one that it follows
 }
 
 // driftFactor makes the mirror refill a little faster than the limit, and a remembered denial end a
@@ -23,7 +24,7 @@ func mirrored(s *limit.Settings) bool {
 	return s.Algorithm == limit.TokenBucketAlgorithm || s.Algorithm == limit.LeakyBucketAlgorithm
 }
 
-// reflect makes the limiter of what the newest answer says of the bucket. It begins without a grain, the
+// reflect lets the mirror follow what the newest answer says of the bucket. Its limiter begins without a grain, the
 // time before asOf that it takes to gain what the answer found gained of one, and gains what is missing at
 // most, a little faster than the bucket. What is out on lease may all come back; meanwhile the refill may
 // rest, so that nothing is known of the part, and the next grain counts as gained. The caller holds the
@@ -31,18 +32,23 @@ func mirrored(s *limit.Settings) bool {
 func (e *entry) reflect(start time.Time) {
 	b := &e.settings.Bucket
 	missing, part := e.missing(), b.Micros
-	if e.out == 0 {
+	if e.out() == 0 {
 		part = e.part()
 	}
 	ahead := time.Duration(float64(part+b.Tokens-1) / float64(b.Tokens) / driftFactor * 1000)
-	e.mirror.gained = rate.NewLimiter(rate.Limit(perMicro(b)*1e6*driftFactor), int(missing))
-	e.mirror.gained.ReserveN(start.Add(e.asOf-ahead), int(missing))
+	if e.mirror == nil {
+		e.mirror = &mirror{latest: never}
+	}
+	m, began := e.mirror, start.Add(e.asOf-ahead)
+	m.answer, m.gained = e.answer, rate.Limiter{} // which holds nothing, and gains nothing
+	m.gained.SetBurstAt(began, int(missing))
+	m.gained.SetLimitAt(began, rate.Limit(perMicro(b)*1e6*driftFactor))
 }
 
 // missing returns how many grains the newest answer found missing, if all came back that is out.
 func (e *entry) missing() int64 {
 	b := &e.settings.Bucket
-	return (max(0, b.Burst-e.left-e.out) + b.Grain - 1) / b.Grain
+	return (max(0, b.Burst-e.left-e.out()) + b.Grain - 1) / b.Grain
 }
 
 // part returns how much of the next grain the newest answer found gained, in 1/Micros, by the time to full,
@@ -61,18 +67,18 @@ func perMicro(b *limit.TokenBucket) float64 { return float64(b.Tokens) / float64
 // atLeast returns what the mirror holds at any time since the newest answer. A cost that this covers needs no
 // mirror to be let through, so that the keys of which much is left, which are most, have none. The caller holds
 // the shard's mu.
-func (e *entry) atLeast() int64 { return e.left + e.out }
+func (e *entry) atLeast() int64 { return e.left + e.out() }
 
 // most returns the most tokens that the bucket can hold at now: a millionth of a grain more for floating
 // point, and a µs of the rate for times cut to a µs. The caller holds the shard's mu.
 func (e *entry) most(start time.Time, now instant) int64 {
 	b := &e.settings.Bucket
-	if e.mirror.gained == nil {
+	if e.mirror == nil || e.mirror.answer != e.answer {
 		e.reflect(start)
 	}
 	e.mirror.latest = max(e.mirror.latest, now)
 	grains := e.mirror.gained.TokensAt(start.Add(e.mirror.latest)) + 1e-6 + perMicro(b)
-	return e.left + e.out + int64(grains)*b.Grain
+	return e.atLeast() + int64(grains)*b.Grain
 }
 
 // bucketAfter decides cost, which is not above the burst, in the bucket as it is so long after the newest
@@ -81,7 +87,7 @@ func (e *entry) most(start time.Time, now instant) int64 {
 func (e *entry) bucketAfter(elapsed time.Duration, cost int64) (wait, left, reset int64) {
 	b, passed := &e.settings.Bucket, max(0, elapsed).Microseconds()
 	state, full := limit.BucketState{Tokens: e.left, Micros: b.Micros}, int64(0)
-	if e.out == 0 {
+	if e.out() == 0 {
 		state.Rem, full = max(0, e.part()), e.reset.Microseconds()
 	} else {
 		full = b.TimeToFull(state)

@@ -37,7 +37,7 @@ const tierShards = 16
 type shard struct {
 	mu      sync.Mutex
 	keys    *simplelru.LRU[limit.Hash, *entry] // guarded by mu
-	answers uint64                             // taken over so far; guarded by mu
+	answers uint32                             // taken over so far; guarded by mu
 }
 
 // instant is a time, counted from a Tier's start: a third of the size of a time.Time.
@@ -46,21 +46,51 @@ type instant = time.Duration
 // never is before every time.
 const never instant = math.MinInt64
 
-// entry is what is known of one key. There are very many, so it is small. Guarded by its shard's mu.
+// entry is what is known of one key. There are very many, so it is small: its 64 bytes are one of the sizes
+// in which Go gives out memory, and with one more it would take 80. Guarded by its shard's mu.
 type entry struct {
 	settings *limit.Settings // of the newest answer; nil: nothing is known
-	answer   uint64          // its number among those of the shard
 	asOf     instant         // before that answer was asked for; never: there is none
-	took     micros32        // how long after asOf the answer was there
-	credits  uint32          // credits of our own under way: nothing is denied meanwhile
 	left     int64           // what it left
-	out      int64           // what was out on lease besides, and may come back
 	reset    time.Duration   // how long it took then until the limit was as if unused
-	mirror   mirror          // of buckets
-	denial   *denial         // of windows and logs; nil: none
 	pending  int64           // what the questions under way cost together
-	answered chan struct{}   // closed at the next answer; nil: nobody waits for one
+	mirror   *mirror         // of a bucket of which little is left; nil: there was no need of one yet
+	rare     *rare           // nil: as if it were empty
+	answer   uint32          // the answer's number among those of the shard, never 0; the same comes again after 2^32
+	took     micros32        // how long after asOf the answer was there
 }
+
+// rare is what is known of few keys. Guarded by the mu of its entry.
+type rare struct {
+	denial   *denial       // of windows and logs; nil: none
+	out      int64         // what was out on lease besides what the newest answer left, and may come back
+	answered chan struct{} // closed at the next answer; nil: nobody waits for one
+	credits  uint32        // credits of our own under way: nothing is denied meanwhile
+}
+
+// aside returns what is rare of the entry, to be changed.
+func (e *entry) aside() *rare {
+	if e.rare == nil {
+		e.rare = new(rare)
+	}
+	return e.rare
+}
+
+func (e *entry) out() int64 {
+	if e.rare == nil {
+		return 0
+	}
+	return e.rare.out
+}
+
+func (e *entry) denial() *denial {
+	if e.rare == nil {
+		return nil
+	}
+	return e.rare.denial
+}
+
+func (e *entry) credited() bool { return e.rare != nil && e.rare.credits > 0 }
 
 // micros32 is a time in µs, rounded up, of an hour at most.
 type micros32 uint32
@@ -111,8 +141,8 @@ func (t *Tier) since(now time.Time) instant { return now.Sub(t.start) }
 
 func (t *Tier) shard(key limit.Hash) *shard { return &t.shards[key[0]%tierShards] }
 
-// Deny reports whether the shared store would deny the charge at now for certain, and sets v to its
-// verdict then: what it would say if nobody else took anything since it was asked, with a wait that is
+// Deny reports whether the shared store would deny the charge at now for certain, and fills v, which is empty, with
+// its verdict then: what it would say if nobody else took anything since it was asked, with a wait that is
 // never too short for that, and too long by at most the time which its answer took; but see denied.
 // Of a window or a log, what is left is what that answer left. It denies no peek, and nothing that can
 // never pass.
@@ -124,7 +154,7 @@ func (t *Tier) Deny(now time.Time, c *limit.Charge, v *limit.Verdict) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.keys.Get(c.Hash)
-	if !ok || e.credits > 0 || !e.knows(c.Settings) {
+	if !ok || e.credited() || !e.knows(c.Settings) {
 		return false
 	}
 	at := t.since(now)
@@ -134,15 +164,22 @@ func (t *Tier) Deny(now time.Time, c *limit.Charge, v *limit.Verdict) bool {
 			return false
 		}
 		reset := max(wait, e.resetAfter(at).Microseconds()) // the two may be of two answers
-		*v = limit.NewVerdict(c, 0, wait, e.left, reset)
+		refuse(c, v, wait, e.left, reset)
 		return true
 	}
 	if at-e.asOf > t.recheck || e.atLeast() >= c.Cost || e.most(t.start, at) >= c.Cost {
 		return false
 	}
 	wait, left, reset := e.bucketAfter(e.mirror.latest-e.asOf-e.took.duration(), c.Cost)
-	*v = limit.NewVerdict(c, 0, wait, left, reset)
+	refuse(c, v, wait, left, reset)
 	return true
+}
+
+// refuse fills v, which is empty, with the verdict on a charge that has to wait so many µs. It is NewVerdict in
+// place: a verdict is large, and copying it is a good part of what a denial costs.
+func refuse(c *limit.Charge, v *limit.Verdict, wait, left, reset int64) {
+	v.Limit, v.Settings, v.Known, v.Remaining = c.Limit, c.Settings, true, left
+	v.RetryAfter, v.ResetAfter = time.Duration(wait)*time.Microsecond, time.Duration(reset)*time.Microsecond
 }
 
 // knows reports whether the newest answer was given under settings like these. The caller holds the
@@ -164,17 +201,19 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 		return
 	}
 	if !e.knows(v.Settings) {
-		e.denial = nil
+		e.forget()
 	}
-	s.answers++
+	s.answers = max(1, s.answers+1)
 	e.answer = s.answers
 	e.settings, e.asOf, e.took = v.Settings, at, microsOf(time.Since(asOf))
-	e.left, e.out, e.reset = v.Remaining, v.Out, v.ResetAfter
+	e.left, e.reset = v.Remaining, v.ResetAfter
+	if v.Out != e.out() {
+		e.aside().out = v.Out
+	}
 	switch b := &v.Settings.Bucket; {
 	case mirrored(v.Settings) && c.Cost == 0 && b.Initial < b.Burst && v.Remaining == b.Initial:
 		e.settings = nil // a peek at a bucket that may not exist yet: it will not refill until it does
-	case mirrored(v.Settings):
-		e.mirror.gained = nil
+	case mirrored(v.Settings): // the mirror follows when it is needed
 	case v.Settings.Algorithm != limit.ConcurrencyAlgorithm:
 		e.remember(c.Cost, v, t.recheck)
 	}
@@ -184,10 +223,18 @@ func (t *Tier) Observe(asOf time.Time, c *limit.Charge, v *limit.Verdict) {
 func (s *shard) entry(key limit.Hash) *entry {
 	e, ok := s.keys.Get(key)
 	if !ok {
-		e = &entry{asOf: never, mirror: mirror{latest: never}}
+		e = &entry{asOf: never}
 		s.keys.Add(key, e)
 	}
 	return e
+}
+
+// forget forgets what was answered, but not when that was asked for. The caller holds the shard's mu.
+func (e *entry) forget() {
+	e.settings = nil
+	if e.rare != nil {
+		e.rare.denial = nil
+	}
 }
 
 // Knowledge is what the newest answer says of a limit at some later time.
@@ -210,7 +257,7 @@ func (t *Tier) Known(now time.Time, c *limit.Charge) (Knowledge, bool) {
 		return Knowledge{}, false
 	}
 	at := t.since(now)
-	k := Knowledge{AsOf: t.start.Add(e.asOf), Answer: e.answer}
+	k := Knowledge{AsOf: t.start.Add(e.asOf), Answer: uint64(e.answer)}
 	if mirrored(e.settings) {
 		_, k.Left, k.Reset = e.bucketAfter(at-e.asOf, 0)
 	} else {
@@ -225,7 +272,7 @@ func (t *Tier) BeginCredit(key limit.Hash) {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entry(key).credits++
+	s.entry(key).aside().credits++
 }
 
 // EndCredit ends what BeginCredit began, at asOf. What was known before is forgotten, and answers
@@ -235,7 +282,9 @@ func (t *Tier) EndCredit(asOf time.Time, key limit.Hash) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(key)
-	e.credits = max(1, e.credits) - 1
-	e.settings, e.mirror.gained, e.denial = nil, nil, nil
+	if e.credited() { // not when the entry of BeginCredit was dropped
+		e.rare.credits--
+	}
+	e.forget()
 	e.asOf = max(e.asOf, t.since(asOf))
 }

@@ -177,7 +177,7 @@ func TestMemoryPerKey(t *testing.T) {
 		most int // bytes a key
 		fill func() (kept any, entries func() int)
 	}{
-		{"tier", 300, func() (any, func() int) {
+		{"tier", 230, func() (any, func() int) {
 			tier := newTier(t, local.TierConfig{})
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour}
 			for i := range keys {
@@ -185,7 +185,7 @@ func TestMemoryPerKey(t *testing.T) {
 			}
 			return tier, tier.Len
 		}},
-		{"tier, denied", 400, func() (any, func() int) {
+		{"tier, denied", 325, func() (any, func() int) {
 			tier := newTier(t, local.TierConfig{})
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, ResetAfter: 100 * time.Hour}
 			for i := range keys {
@@ -202,7 +202,11 @@ func TestMemoryPerKey(t *testing.T) {
 			l := &limit.Limit{Name: "l", Settings: must(t)(limit.NewSlidingWindowLog(100, 3_600_000_000))}
 			v := limit.Verdict{Limit: l, Settings: &l.Settings, RetryAfter: time.Hour, ResetAfter: time.Hour}
 			for i := range keys {
-				tier.Observe(time.Now(), &limit.Charge{Key: keyOf(i), Hash: hashOf(keyOf(i))}, &v)
+				c := limit.Charge{Limit: l, Settings: &l.Settings, Hash: hashOf(keyOf(i)), Cost: 1}
+				tier.Observe(time.Now(), &c, &v)
+				if _, denied := deny(tier, time.Now(), &c); !denied {
+					t.Fatal("not denied")
+				}
 			}
 			return tier, tier.Len
 		}},

@@ -21,10 +21,11 @@ func (t *Tier) Join(now time.Time, c *limit.Charge, most time.Duration) (underWa
 		return nil, 0
 	}
 	if e.pending > 0 && e.knows(c.Settings) && e.worthWaiting(c, most) && e.atLeast()-e.pending < c.Cost && e.likely(t.start, t.since(now))-e.pending < c.Cost {
-		if e.answered == nil {
-			e.answered = make(chan struct{})
+		waiters := e.aside()
+		if waiters.answered == nil {
+			waiters.answered = make(chan struct{})
 		}
-		return e.answered, min(most, 4*e.took.duration()+time.Millisecond) // later than that, what it was known to take is no longer true
+		return waiters.answered, min(most, 4*e.took.duration()+time.Millisecond) // later than that, what it was known to take is no longer true
 	}
 	e.pending += c.Cost
 	return nil, 0
@@ -77,8 +78,8 @@ func gainIn(s *limit.Settings, d time.Duration) float64 {
 
 // wake lets everybody ask again who waits for an answer. The caller holds the shard's mu.
 func (e *entry) wake() {
-	if e.answered != nil {
-		close(e.answered)
-		e.answered = nil
+	if e.rare != nil && e.rare.answered != nil {
+		close(e.rare.answered)
+		e.rare.answered = nil
 	}
 }
