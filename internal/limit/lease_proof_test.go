@@ -1,7 +1,6 @@
 package limit_test
 
 import (
-	"hash/maphash"
 	"math/rand/v2"
 	"testing"
 
@@ -22,6 +21,20 @@ func leasedBucketOf(t testing.TB, tokens, interval, burst, hold int64) limit.Set
 	return s
 }
 
+// leasedDiscrete returns a bucket of 40 tokens that gains tokens at once every interval, and is leased for a second.
+func leasedDiscrete(t testing.TB, tokens, interval int64) limit.Settings {
+	t.Helper()
+	b, err := limit.NewDiscreteBucket(tokens, interval, 40, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := limit.Settings{Algorithm: limit.TokenBucketAlgorithm, Bucket: b}.Leased(1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // leaseStart is when every world begins.
 const leaseStart = vectorStart
 
@@ -33,17 +46,14 @@ func newLeaseWorld() leaseWorld {
 
 // randomPlay makes random moves in a world until its horizon, and returns the excess.
 func (g *leaseGame) randomPlay(rng *rand.Rand, moves int, check func(*leaseWorld, move)) int64 {
-	w := newLeaseWorld()
+	w, habits := newLeaseWorld(), randomHabits(rng)
 	var room [64]move
 	for range moves {
 		all := g.moves(&w, room[:0])
 		if len(all) == 0 {
 			break
 		}
-		m := all[rng.IntN(len(all))]
-		for kind, try := moveKind(rng.IntN(int(setBack)+1)), 0; m.kind != kind && try < 8; try++ {
-			m = all[rng.IntN(len(all))]
-		}
+		m := habits.next(rng, all)
 		g.play(&w, m)
 		if check != nil {
 			check(&w, m)
@@ -66,37 +76,6 @@ func randomGame(t testing.TB, rng *rand.Rand) *leaseGame {
 	return g
 }
 
-// search plays all moves in every world that can be reached, and returns how many worlds there are, and
-// the excess: of the first world in which there is some, where a search for one ends.
-func (g *leaseGame) search(most int, check func(*leaseWorld)) (worlds int, excess int64) {
-	seed := maphash.MakeSeed()
-	first := newLeaseWorld()
-	seen := map[uint64]struct{}{maphash.Comparable(seed, first): {}}
-	stack := []leaseWorld{first}
-	var room [64]move
-	for len(stack) > 0 && len(seen) < most {
-		w := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, m := range g.moves(&w, room[:0]) {
-			next := w
-			g.play(&next, m)
-			hash := maphash.Comparable(seed, next)
-			if _, ok := seen[hash]; ok {
-				continue
-			}
-			seen[hash] = struct{}{}
-			if check != nil {
-				check(&next)
-			}
-			if next.ledger.excess > 0 {
-				return len(seen), next.ledger.excess
-			}
-			stack = append(stack, next)
-		}
-	}
-	return len(seen), 0
-}
-
 func newRand(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 1)) }
 
 // seeds is how many random games a test plays.
@@ -109,14 +88,37 @@ func seeds() int {
 
 // TestLeasesKeepTheBound plays random games by all rules: nodes that call, hand out, wait, give up and lose calls
 // as they like, with clocks of their own that run apart, while the store's clock steps back. In no window of
-// time more is handed out than the burst and what that time refills.
+// time more is handed out than the burst and what that time refills; at times all of it is. The bucket refills
+// evenly, or several tokens at once.
 func TestLeasesKeepTheBound(t *testing.T) {
-	for seed := range seeds() {
-		rng := newRand(seed)
-		g := randomGame(t, rng)
-		if excess := g.randomPlay(rng, 200, nil); excess > 0 {
-			t.Fatalf("seed %d: %d tokens too many", seed, excess)
-		}
+	for name, discrete := range map[string]bool{"evenly": false, "at once": true} {
+		t.Run(name, func(t *testing.T) {
+			handed, full := int64(0), 0
+			for seed := range seeds() {
+				rng := newRand(seed)
+				g := randomGame(t, rng)
+				if discrete {
+					g.settings = leasedDiscrete(t, 2+rng.Int64N(9), spread(rng, 10_000, 3_000_000))
+				}
+				isFull := false
+				excess := g.randomPlay(rng, 200, func(w *leaseWorld, m move) {
+					if m.kind == hand {
+						handed += m.a
+					}
+					isFull = isFull || w.ledger.level <= -(g.settings.Bucket.Burst-1)*g.settings.Bucket.Micros
+				})
+				if excess > 0 {
+					t.Fatalf("seed %d: %d tokens too many", seed, excess)
+				}
+				if isFull {
+					full++
+				}
+			}
+			t.Logf("%d tokens were handed out from leases; in %d games of %d nearly all that may be was", handed, full, seeds())
+			if handed < int64(seeds()) || full < seeds()/10 {
+				t.Error("the games hardly come near the bound")
+			}
+		})
 	}
 }
 
@@ -139,7 +141,7 @@ func TestPlainLeasesAgree(t *testing.T) {
 }
 
 // TestEveryLeaseRuleIsNeeded breaks one rule after the other; random games then hand out too much. The rules that
-// they miss are those of TestLeasesByHand.
+// they hardly see are those of TestLeasesByHand. The long form plays on, to see how much it is at worst.
 func TestEveryLeaseRuleIsNeeded(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -149,68 +151,31 @@ func TestEveryLeaseRuleIsNeeded(t *testing.T) {
 		{name: "refilled over a slot's edge at once", store: storeFaults{lazy: true}},
 		{name: "reports taken before the refill", store: storeFaults{reportsFirst: true}},
 		{name: "one slot kept", store: storeFaults{oneSlot: true}},
-		{name: "unused credited when its slot is forgotten", store: storeFaults{latecomers: true}},
-		{name: "slots kept modulo 2", store: storeFaults{moduloTwo: true}},
-		{name: "the key dies while a lease lives", store: storeFaults{mortal: true}},
 		{name: "the deadline counts from the reply", node: nodeFaults{datedByReply: true}},
+		{name: "unused credited when its slot is forgotten", store: storeFaults{latecomers: true}},
+		{name: "reported twice", node: nodeFaults{sentTwice: true}},
+		{name: "slots kept modulo 2", store: storeFaults{moduloTwo: true}},
+		{name: "late used lowers the current slot", store: storeFaults{lateUsed: true}},
 		{name: "used after a failed report", node: nodeFaults{revived: true}},
+		{name: "the key dies while a lease lives", store: storeFaults{mortal: true}},
+		{name: "no margin for slow clocks", node: nodeFaults{noMargin: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for seed := range 20_000 {
+			worst, games := int64(0), 0
+			for seed := range 100_000 {
 				rng := newRand(seed)
 				g := randomGame(t, rng)
 				g.store, g.faults = &plainStore{&g.settings, tt.store}, tt.node
 				if excess := g.randomPlay(rng, 200, nil); excess > 0 {
-					t.Logf("seed %d: %d tokens too many of 40", seed, excess)
-					return
+					worst, games = max(worst, excess), games+1
+				}
+				if worst > 0 && testing.Short() {
+					break
 				}
 			}
-			t.Error("nothing is handed out too much: the games do not see this rule broken")
+			if t.Logf("%d tokens too many of 40 at worst, in %d games", worst, games); worst == 0 {
+				t.Error("nothing is handed out too much: the games do not see this rule broken")
+			}
 		})
-	}
-}
-
-// TestLeaseSearch plays every order of everything that may happen, in small games, up to the most worlds; by all
-// rules none hands out too much, and with a rule broken some do.
-func TestLeaseSearch(t *testing.T) {
-	const hold = 1_200_000
-	most := 100_000
-	if !testing.Short() {
-		most = 3_000_000
-	}
-	game := func(rate, ticks, holds int64, giveUps bool) *leaseGame {
-		g := &leaseGame{
-			settings: leasedBucketOf(t, rate, hold, 4, hold), wants: []int64{0, 4}, costs: []int64{0}, takes: []int64{0},
-			calls: 3, giveUps: giveUps, horizon: leaseStart + holds*hold, tick: hold / ticks,
-		}
-		g.store = realStore{&g.settings}
-		return g
-	}
-	for _, rate := range []int64{1, 8} {
-		for _, ticks := range []int64{2, 3, 4} {
-			for _, giveUps := range []bool{false, true} {
-				if worlds, excess := game(rate, ticks, 4, giveUps).search(most, nil); excess > 0 {
-					t.Errorf("rate %d, %d ticks a hold: %d too many in the %dth world", rate, ticks, excess, worlds)
-				}
-			}
-		}
-	}
-	for name, f := range map[string]struct {
-		store storeFaults
-		node  nodeFaults
-		game  *leaseGame
-	}{
-		"lazy":           {store: storeFaults{lazy: true}, game: game(1, 2, 5, true)},
-		"reports first":  {store: storeFaults{reportsFirst: true}, game: game(8, 2, 4, true)},
-		"one slot":       {store: storeFaults{oneSlot: true}, game: game(8, 2, 4, true)},
-		"modulo 2":       {store: storeFaults{moduloTwo: true}, game: game(8, 2, 4, true)},
-		"mortal":         {store: storeFaults{mortal: true}, game: game(8, 2, 4, true)},
-		"dated by reply": {node: nodeFaults{datedByReply: true}, game: game(8, 2, 4, true)},
-		"revived":        {node: nodeFaults{revived: true}, game: game(8, 2, 4, true)},
-	} {
-		f.game.store, f.game.faults = &plainStore{&f.game.settings, f.store}, f.node
-		if worlds, excess := f.game.search(400_000, nil); excess == 0 {
-			t.Errorf("%s: nothing too many in %d worlds", name, worlds)
-		}
 	}
 }

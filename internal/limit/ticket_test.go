@@ -52,6 +52,8 @@ func everySettings(t testing.TB, zone func(string) (*time.Location, error)) []li
 		must(limit.NewLeakyBucketLog(rate, 40)), must(limit.NewSlidingWindowLog(50, 60_000_000)),
 		must(limit.NewSlidingWindow(1<<40, 3_600_000_000)), must(limit.NewFixedWindow(limit.MaxNumber, 1)),
 		*slots(t, 3, 3_600_000_000),
+		must(bucketOf(t, limit.TokenBucketAlgorithm, 7, 30).Leased(100_000)),
+		must(must(limit.NewFixedWindow(50, 60_000_000)).Leased(3_600_000_000)),
 	}
 	for i, name := range []string{"UTC", "Europe/Paris", "Asia/Kathmandu"} {
 		location, err := zone(name)
