@@ -106,7 +106,7 @@ func TestFaultSlidingLog(t *testing.T) {
 	everywhere(t, `
 limits:
   - {name: five, algorithm: sliding_window_log, limit: 5, window: 1h, key: [user]}
-  - {name: three, algorithm: sliding_window_log, limit: 3, window: 1s, key: [user]}
+  - {name: three, algorithm: sliding_window_log, limit: 3, window: 2s, key: [user]}
   - {name: edge, algorithm: sliding_window_log, limit: 5, window: 2s, key: [user]}
   - {name: fixed, algorithm: fixed_window, limit: 5, window: 2s, key: [user]}
 `, func(s *site) {
@@ -125,7 +125,7 @@ limits:
 		}
 		s.wantPass(3, 0, "three", "u1")
 		s.wantTight("three", "u1")
-		time.Sleep(1010 * time.Millisecond)
+		time.Sleep(2010 * time.Millisecond)
 		s.wantPass(3, 0, "three", "u1")
 
 		// 1 at 0, 4 just before the window's end, 5 just after it: a fixed window passes all, the log 1.
