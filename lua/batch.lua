@@ -17,28 +17,30 @@ end
 
 local settings = args[2]
 
--- A state is {key, algorithm, packed, text, waits, …}: the rest is the algorithm's. broken: the key
--- holds something that is no state. saved: it must be written. waits: it is a leaky bucket's.
-local states, made = {}, {}
-local packed, keys
+-- An algorithm is what its file returns, and packed: in the String form; waits: it is a leaky bucket. A
+-- state is {key, algorithm, text, …}: the rest is the algorithm's. broken: the key holds something that is no
+-- state. saved: it must be written. Where an algorithm has new, that returns a state with a place for all that
+-- it will hold: a table that grows is slow.
+local states, made, packed = {}, {}, false
 for i = 1, #KEYS do
   local kind = args[pos]
   pos = pos + 1
   local a = made[kind]
   if not a then
     a = make(floor(kind / 2))
+    a.packed, a.waits = kind % 2 == 1, kind == 4 or kind == 5
     made[kind] = a
   end
-  local s = {key = KEYS[i], algorithm = a, packed = kind % 2 == 1, waits = kind == 4 or kind == 5}
+  local s = a.new and a.new() or {}
+  s.key, s.algorithm = KEYS[i], a
   states[i] = s
-  if s.packed then
-    packed, keys = packed or {}, keys or {}
-    packed[#packed + 1], keys[#keys + 1] = s, KEYS[i]
-  end
+  packed = packed or a.packed
 end
 if packed then
-  local texts = call('MGET', unpack(keys))
-  for i = 1, #packed do packed[i].text = texts[i] end
+  local texts = call('MGET', unpack(KEYS))
+  for i = 1, #states do
+    if states[i].algorithm.packed then states[i].text = texts[i] end
+  end
 end
 for i = 1, #states do states[i].algorithm.load(states[i], now) end
 

@@ -76,7 +76,7 @@ for _ = 1, requests do
         break
       end
       waits[c - first + 1] = wait
-      if wait ~= 0 and args[c + 3] == 0 and not (s.waits and wait > 0 and wait <= hold) then code = 0 end
+      if wait ~= 0 and args[c + 3] == 0 and not (s.algorithm.waits and wait > 0 and wait <= hold) then code = 0 end
     end
   end
   n = n + 1
@@ -89,7 +89,7 @@ for _ = 1, requests do
     for c = first, last, 4 do
       local s, set, cost, wait = states[args[c]], settings[args[c + 1]], args[c + 2], waits[c - first + 1]
       local a = s.algorithm
-      if code == 0 or wait ~= 0 and not (s.waits and wait > 0 and wait <= hold) then cost = 0 end
+      if code == 0 or wait ~= 0 and not (s.algorithm.waits and wait > 0 and wait <= hold) then cost = 0 end
       if cost > 0 or s.moved then
         a.charge(s, set, now, cost, id)
         s.saved = true

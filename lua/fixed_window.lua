@@ -1,11 +1,11 @@
 -- fixed_window.lua: a counter and the end of its window, as a Hash or as one String. Mirrors
 -- limit.fixedWindow: change both, and internal/limit/testdata/fixed_window.json, together.
 -- State: count (what was charged in the window), serial (names the window: when it began, had the clock
--- never been set back), end (µs since 1970; from then on the state counts as absent); integer text.
+-- never been set back), end (µs since 1970; from then on the state counts as absent).
 -- Settings: {limit, span} in µs, or for a calendar period {limit, 0, b0, b1, b2, b3}: the boundaries of
 -- three periods in a row. Go has checked that nothing here leaves the integers below 2^53.
 
-local PATTERN = '^(%S+) (%S+) (%S+)$'
+local LAYOUT = '<ddd'
 
 -- latest returns when a window that holds now ends at the latest.
 local function latest(set, now)
@@ -35,12 +35,15 @@ local function charge(s, set, now, cost)
 end
 
 return {
+  new = function()
+    return {key = nil, algorithm = nil, text = nil, saved = nil, count = nil, serial = nil, til = nil, moved = nil}
+  end,
+
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
-    local texts = read(s, PATTERN, 'count', 'serial', 'end')
-    if not texts then return end
-    local count, serial, til = tonumber(texts[1]), tonumber(texts[2]), tonumber(texts[3])
-    if count and serial and til and count % 1 + serial % 1 + til % 1 == 0
+    local count, serial, til = read(s, LAYOUT, 'count', 'serial', 'end')
+    if not count then return end
+    if count % 1 + serial % 1 + til % 1 == 0
       and count >= 0 and count <= MAX and serial > 0 and serial <= MAX and til >= 0 and til <= MAX then
       s.count, s.serial, s.til = count, serial, til
     else
@@ -80,10 +83,10 @@ return {
   -- save writes the state, to live until its window ends.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.packed then
-      call('SET', s.key, string.format('%.0f %.0f %.0f', s.count, s.serial, s.til), 'PX', ttl)
+    if s.algorithm.packed then
+      call('SET', s.key, struct.pack(LAYOUT, s.count, s.serial, s.til), 'PX', ttl)
     else
-      call('HSET', s.key, 'count', s.count, 'serial', s.serial, 'end', s.til)
+      call('HSET', s.key, 'count', format('%d', s.count), 'serial', format('%d', s.serial), 'end', format('%d', s.til))
       call('PEXPIRE', s.key, ttl)
     end
   end,

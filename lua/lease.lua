@@ -1,17 +1,13 @@
 -- lease.lua: what the leased algorithms share.
 
--- integers turns the texts of a state into integers from 0, the first from lowest; s.broken says that they
--- are none.
-local function integers(s, texts, lowest)
-  for i = 1, #texts do
-    local n = tonumber(texts[i])
-    if not n or n % 1 ~= 0 or n > MAX or n < lowest then
-      s.broken = true
-      return
-    end
-    texts[i], lowest = n, 0
+-- integers reports whether the numbers are integers from 0, the first from lowest.
+local function integers(lowest, ...)
+  for i = 1, select('#', ...) do
+    local n = select(i, ...)
+    if n % 1 ~= 0 or n > MAX or n < lowest then return false end
+    lowest = 0
   end
-  return texts
+  return true
 end
 
 -- take takes the report that begins at args[i] in the advanced s: epoch, slot, used, unused. It returns how

@@ -3,10 +3,10 @@
 -- internal/limit/testdata/leased_bucket.json, together.
 -- State: tokens, rem, at, til and micros as in token_bucket.lua; epoch (names the state: when it was made,
 -- and one more for each step back of the clock), slot (the current one: at / hold), out and before (tokens
--- out on lease from that slot, and from the one before it); integer text.
+-- out on lease from that slot, and from the one before it).
 -- Settings: {tokens, micros, grain, burst, initial, lowest, hold}: as in token_bucket.lua, and µs.
 
-local PATTERN = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
+local LAYOUT = '<ddddddddd'
 local DAY = 86400000000
 local integers, take = leases()
 
@@ -101,14 +101,18 @@ local function credit(s, set, tokens)
 end
 
 return {
+  new = function()
+    return {key = nil, algorithm = nil, text = nil, saved = nil, tokens = nil, rem = nil, at = nil, til = nil,
+      micros = nil, leases = nil, level = nil, part = nil, moved = nil, least = nil, epoch = nil, slot = nil,
+      out = nil, before = nil}
+  end,
+
   -- load reads the state. s.tokens stays nil when it is absent.
   load = function(s)
-    local texts = read(s, PATTERN, 'tokens', 'rem', 'at', 'til', 'micros', 'epoch', 'slot', 'out', 'before')
-    if not texts then return end
-    local numbers = integers(s, texts, -MAX)
-    if not numbers then return end
-    local tokens, rem, at, til, micros, epoch, slot, out, before = unpack(numbers)
-    if rem >= micros or til < at or out + before > MAX then
+    local tokens, rem, at, til, micros, epoch, slot, out, before =
+      read(s, LAYOUT, 'tokens', 'rem', 'at', 'til', 'micros', 'epoch', 'slot', 'out', 'before')
+    if not tokens then return end
+    if not integers(-MAX, tokens, rem, at, til, micros, epoch, slot, out, before) or rem >= micros or til < at or out + before > MAX then
       s.broken = true
       return
     end
@@ -192,8 +196,8 @@ return {
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
     local epoch, slot, out, before = unpack(s.leases)
-    if s.packed then
-      call('SET', s.key, format('%d %d %d %d %d %d %d %d %d', s.tokens, s.rem, s.at, s.til, s.micros, epoch, slot, out, before), 'PX', ttl)
+    if s.algorithm.packed then
+      call('SET', s.key, struct.pack(LAYOUT, s.tokens, s.rem, s.at, s.til, s.micros, epoch, slot, out, before), 'PX', ttl)
     else
       call('HSET', s.key, 'tokens', format('%d', s.tokens), 'rem', format('%d', s.rem), 'at', format('%d', s.at),
         'til', format('%d', s.til), 'micros', format('%d', s.micros), 'epoch', format('%d', epoch),

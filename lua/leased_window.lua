@@ -2,11 +2,11 @@
 -- out counts as charged. Mirrors limit.leasedWindow: change both, and
 -- internal/limit/testdata/leased_window.json, together.
 -- State: count, serial and end as in fixed_window.lua; at (when it was true, µs since 1970); epoch, slot, out
--- and before as in leased_bucket.lua; integer text.
+-- and before as in leased_bucket.lua.
 -- Settings: {limit, span, hold} in µs, or for a calendar period {limit, 0, hold, b0, b1, b2, b3}: see
 -- fixed_window.lua.
 
-local PATTERN = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
+local LAYOUT = '<dddddddd'
 local integers, take = leases()
 
 -- latest returns when a window that holds now ends at the latest.
@@ -47,14 +47,17 @@ local function charge(s, set, now, cost)
 end
 
 return {
+  new = function()
+    return {key = nil, algorithm = nil, text = nil, saved = nil, count = nil, serial = nil, til = nil, moved = nil,
+      at = nil, epoch = nil, slot = nil, out = nil, before = nil}
+  end,
+
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
-    local texts = read(s, PATTERN, 'count', 'serial', 'end', 'at', 'epoch', 'slot', 'out', 'before')
-    if not texts then return end
-    local numbers = integers(s, texts, 0)
-    if not numbers then return end
-    local count, serial, til, at, epoch, slot, out, before = unpack(numbers)
-    if serial == 0 or out + before > count then
+    local count, serial, til, at, epoch, slot, out, before =
+      read(s, LAYOUT, 'count', 'serial', 'end', 'at', 'epoch', 'slot', 'out', 'before')
+    if not count then return end
+    if not integers(0, count, serial, til, at, epoch, slot, out, before) or serial == 0 or out + before > count then
       s.broken = true
       return
     end
@@ -123,11 +126,12 @@ return {
   -- save writes the state, to live until its window ends.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.packed then
-      call('SET', s.key, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', s.count, s.serial, s.til, s.at, s.epoch, s.slot, s.out, s.before), 'PX', ttl)
+    if s.algorithm.packed then
+      call('SET', s.key, struct.pack(LAYOUT, s.count, s.serial, s.til, s.at, s.epoch, s.slot, s.out, s.before), 'PX', ttl)
     else
-      call('HSET', s.key, 'count', s.count, 'serial', s.serial, 'end', s.til, 'at', s.at, 'epoch', s.epoch,
-        'slot', s.slot, 'out', s.out, 'before', s.before)
+      call('HSET', s.key, 'count', format('%d', s.count), 'serial', format('%d', s.serial), 'end', format('%d', s.til),
+        'at', format('%d', s.at), 'epoch', format('%d', s.epoch), 'slot', format('%d', s.slot),
+        'out', format('%d', s.out), 'before', format('%d', s.before))
       call('PEXPIRE', s.key, ttl)
     end
   end,

@@ -44,7 +44,7 @@ end
 local function isLast()
   for c = first, last, 5 do
     local s, set = states[args[c]], settings[args[c + 1]]
-    if s.waits and args[c + 2] > 0 and not s.broken then
+    if s.algorithm.waits and args[c + 2] > 0 and not s.broken then
       s.algorithm.decide(s, set, now, 0)
       local _, reset = s.algorithm.report(s, set, now)
       if now + reset ~= args[c + 4] then return false end

@@ -2,12 +2,12 @@
 -- whose comments say more: change both, and internal/limit/testdata/sliding_window.json, together.
 -- State: count and previous (what was charged in the current window and in the one before), serial
 -- (names the current window: when it began, had the clock never been set back), start (when it began,
--- in µs since 1970); integer text.
+-- in µs since 1970).
 -- Settings: {limit, span, unit, units}: the span in µs, the µs in a unit, and the span in units,
 -- rounded up. Go has checked that limit × units is below 2^52, below which floor(a / b) is exact in
 -- float64.
 
-local PATTERN = '^(%S+) (%S+) (%S+) (%S+)$'
+local LAYOUT = '<dddd'
 
 -- setTil makes s.til the time at which the state says no more than an absent one.
 local function setTil(s, set)
@@ -55,13 +55,16 @@ local function charge(s, set, now, cost)
 end
 
 return {
+  new = function()
+    return {key = nil, algorithm = nil, text = nil, saved = nil, count = nil, previous = nil, serial = nil,
+      start = nil, til = nil, moved = nil}
+  end,
+
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
-    local texts = read(s, PATTERN, 'count', 'previous', 'serial', 'start')
-    if not texts then return end
-    local count, previous, serial, start = tonumber(texts[1]), tonumber(texts[2]), tonumber(texts[3]), tonumber(texts[4])
-    if count and previous and serial and start
-      and count % 1 + previous % 1 + serial % 1 + start % 1 == 0
+    local count, previous, serial, start = read(s, LAYOUT, 'count', 'previous', 'serial', 'start')
+    if not count then return end
+    if count % 1 + previous % 1 + serial % 1 + start % 1 == 0
       and count >= 0 and count <= MAX and previous >= 0 and previous <= MAX
       and serial > 0 and serial <= MAX and start >= 0 and start <= MAX then
       s.count, s.previous, s.serial, s.start = count, previous, serial, start
@@ -119,10 +122,11 @@ return {
   -- save writes the state, to live until it says no more than an absent one.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.packed then
-      call('SET', s.key, string.format('%.0f %.0f %.0f %.0f', s.count, s.previous, s.serial, s.start), 'PX', ttl)
+    if s.algorithm.packed then
+      call('SET', s.key, struct.pack(LAYOUT, s.count, s.previous, s.serial, s.start), 'PX', ttl)
     else
-      call('HSET', s.key, 'count', s.count, 'previous', s.previous, 'serial', s.serial, 'start', s.start)
+      call('HSET', s.key, 'count', format('%d', s.count), 'previous', format('%d', s.previous),
+        'serial', format('%d', s.serial), 'start', format('%d', s.start))
       call('PEXPIRE', s.key, ttl)
     end
   end,

@@ -2,12 +2,12 @@
 -- the tokens lack of the burst. Mirrors limit.TokenBucket and its settle in limit/state.go: change
 -- both, and internal/limit/testdata/token_bucket.json, together.
 -- State: tokens (below 0: debt), rem (in 1/micros of a grain), at and til (µs since 1970; from til
--- on the state counts as absent), micros (the settings' at the time of writing); integer text.
+-- on the state counts as absent), micros (the settings' at the time of writing).
 -- Settings: {tokens, micros, grain, burst, initial, lowest}: tokens grains per micros µs, a grain
 -- is so many tokens. Go has checked that nothing here leaves the integers below 2^53, in which
 -- floor(a / b) is exact in float64.
 
-local PATTERN = '^(%S+) (%S+) (%S+) (%S+) (%S+)$'
+local LAYOUT = '<ddddd'
 local DAY = 86400000000
 
 -- gain returns how many µs it takes to gain so many tokens, rem being gained already.
@@ -67,13 +67,16 @@ local function report(s, set)
 end
 
 return {
+  new = function()
+    return {key = nil, algorithm = nil, text = nil, saved = nil, tokens = nil, rem = nil, at = nil, til = nil,
+      micros = nil, stored = nil, level = nil, part = nil, moved = nil, least = nil, full = nil}
+  end,
+
   -- load reads the state. s.micros stays nil when it is absent.
   load = function(s)
-    local texts = read(s, PATTERN, 'tokens', 'rem', 'at', 'til', 'micros')
-    if not texts then return end
-    local tokens, rem, at, til, micros = tonumber(texts[1]), tonumber(texts[2]), tonumber(texts[3]), tonumber(texts[4]), tonumber(texts[5])
-    if tokens and rem and at and til and micros
-      and tokens % 1 + rem % 1 + at % 1 + til % 1 + micros % 1 == 0
+    local tokens, rem, at, til, micros = read(s, LAYOUT, 'tokens', 'rem', 'at', 'til', 'micros')
+    if not tokens then return end
+    if tokens % 1 + rem % 1 + at % 1 + til % 1 + micros % 1 == 0
       and tokens >= -MAX and tokens <= MAX and rem >= 0 and rem < micros and micros <= MAX
       and at >= 0 and til >= at and til <= MAX then
       s.tokens, s.rem, s.at, s.til, s.micros, s.stored = tokens, rem, at, til, micros, micros
@@ -121,8 +124,8 @@ return {
   -- save writes the state, to live until it says no more than an absent one.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.packed then
-      call('SET', s.key, format('%d %d %d %d %d', s.tokens, s.rem, s.at, s.til, s.micros), 'PX', ttl)
+    if s.algorithm.packed then
+      call('SET', s.key, struct.pack(LAYOUT, s.tokens, s.rem, s.at, s.til, s.micros), 'PX', ttl)
     else
       local tokens, rem, at, til = format('%d', s.tokens), format('%d', s.rem), format('%d', s.at), format('%d', s.til)
       if s.micros == s.stored then

@@ -1,7 +1,9 @@
 package remote
 
 import (
+	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +50,25 @@ func orderOf(c limit.Charge, want int64, reports ...limit.LeaseReport) limit.Lea
 	return limit.LeaseOrder{Limit: c.Limit, Settings: c.Settings, Key: c.Key, Want: want, Reports: reports}
 }
 
+// packed returns a state in the String form, and unpacked the numbers of one.
+func packed(t *testing.T, numbers ...float64) string {
+	t.Helper()
+	text, err := binary.Append(nil, binary.LittleEndian, numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func unpacked(t *testing.T, state string) []float64 {
+	t.Helper()
+	numbers := make([]float64, len(state)/8)
+	if n, err := binary.Decode([]byte(state), binary.LittleEndian, numbers); err != nil || n != len(state) {
+		t.Fatalf("%q is no state: %v", state, err)
+	}
+	return numbers
+}
+
 // TestForeignLeasedStates: what is no state of a leased limit is left alone and told; nothing is lent from it, and the
 // rest of the call goes on. Only a reset drops it.
 func TestForeignLeasedStates(t *testing.T) {
@@ -58,15 +79,18 @@ func TestForeignLeasedStates(t *testing.T) {
 		var foreign [][]string
 		if c.Limit.State == limit.StringState {
 			good := w.do("GET", c.Key).(string)
-			fields := strings.Fields(good)
+			fields := unpacked(t, good)
 			for i := range fields {
-				for _, bad := range []string{"x", "1.5", "1e17", "-9007199254740994", "nan", ""} {
+				for _, bad := range []float64{1.5, 1e17, -9007199254740994, math.NaN(), math.Inf(1)} {
 					changed := slices.Clone(fields)
 					changed[i] = bad
-					foreign = append(foreign, []string{"SET", c.Key, strings.Join(changed, " ")})
+					foreign = append(foreign, []string{"SET", c.Key, packed(t, changed...)})
 				}
 			}
-			foreign = append(foreign, []string{"SET", c.Key, good + " 1"}, []string{"SADD", c.Key, "a"})
+			for _, bad := range []string{"", good[:len(good)-1], good + packed(t, 1), strings.Repeat("1", len(good))} {
+				foreign = append(foreign, []string{"SET", c.Key, bad})
+			}
+			foreign = append(foreign, []string{"SADD", c.Key, "a"})
 		} else {
 			fields := w.do("HGETALL", c.Key).([]any)
 			for i := 0; i < len(fields); i += 2 {

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,9 +15,9 @@ func TestLeasedStatesThatContradictThemselves(t *testing.T) {
 		w.ask([]limit.Request{{Charges: []limit.Charge{c}, Orders: []limit.LeaseOrder{orderOf(c, 2)}}})
 		const out, before = limit.MaxNumber, 2
 		if c.Limit.State == limit.StringState {
-			fields := strings.Fields(w.do("GET", c.Key).(string))
-			fields = append(fields[:len(fields)-2], strconv.Itoa(out), strconv.Itoa(before))
-			w.do("SET", c.Key, strings.Join(fields, " "), "KEEPTTL")
+			numbers := unpacked(t, w.do("GET", c.Key).(string))
+			numbers = append(numbers[:len(numbers)-2], out, before)
+			w.do("SET", c.Key, packed(t, numbers...), "KEEPTTL")
 		} else {
 			w.do("HSET", c.Key, "out", strconv.Itoa(out), "before", strconv.Itoa(before))
 		}

@@ -2,9 +2,11 @@ package remote_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -194,6 +196,15 @@ func TestOneCallCarriesMany(t *testing.T) {
 	})
 }
 
+// numbers are packed as a state in the String form is.
+func numbers(n ...float64) string {
+	var b []byte
+	for _, n := range n {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n))
+	}
+	return string(b)
+}
+
 func TestForeignValuesAreLeftAlone(t *testing.T) {
 	server := redistest.Start(t)
 	b := newBench(t, remote.Config{Addr: server.Addr()})
@@ -214,7 +225,12 @@ func TestForeignValuesAreLeftAlone(t *testing.T) {
 		{"a list under a string", limit.StringState, []string{"LPUSH", "%", "x"}},
 		{"an empty string", limit.StringState, []string{"SET", "%", ""}},
 		{"other text", limit.StringState, []string{"SET", "%", "1 2 3"}},
-		{"too many numbers", limit.StringState, []string{"SET", "%", "1 0 1 9007199254740992 1 1"}},
+		{"text of a state's length", limit.StringState, []string{"SET", "%", strings.Repeat("1", 40)}},
+		{"a number too many", limit.StringState, []string{"SET", "%", numbers(1, 0, 1, 1<<53, 1, 1)}},
+		{"a packed fraction", limit.StringState, []string{"SET", "%", numbers(1.5, 0, 1, 1<<53, 1)}},
+		{"packed not a number", limit.StringState, []string{"SET", "%", numbers(1, 0, 1, math.NaN(), 1)}},
+		{"packed infinity", limit.StringState, []string{"SET", "%", numbers(math.Inf(-1), 0, 1, 1<<53, 1)}},
+		{"a packed remainder too large", limit.StringState, []string{"SET", "%", numbers(1, 7, 1, 1<<53, 7)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 func (w *world) plant(key string, form limit.StateForm, s limit.BucketState) {
 	w.do("DEL", key)
 	if form == limit.StringState {
-		w.do("SET", key, fmt.Sprintf("%d %d %d %d %d", s.Tokens, s.Rem, s.At, s.Until, s.Micros))
+		w.do("SET", key, packed(w.t, float64(s.Tokens), float64(s.Rem), float64(s.At), float64(s.Until), float64(s.Micros)))
 		return
 	}
 	command := []string{"HSET", key}
