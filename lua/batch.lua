@@ -17,8 +17,7 @@ end
 
 local settings = args[2]
 
--- An algorithm is what its file returns, and packed: in the String form; waits: it is a leaky bucket. A
--- state is {key, algorithm, text, …}: the rest is the algorithm's. broken: the key holds something that is no
+-- A state is {key, algorithm, text, …}: the rest is the algorithm's. broken: the key holds something that is no
 -- state. saved: it must be written. Where an algorithm has new, that returns a state with a place for all that
 -- it will hold: a table that grows is slow.
 local states, made, packed = {}, {}, false
@@ -27,20 +26,17 @@ for i = 1, #KEYS do
   pos = pos + 1
   local a = made[kind]
   if not a then
-    a = make(floor(kind / 2))
-    a.packed, a.waits = kind % 2 == 1, kind == 4 or kind == 5
+    a = make(floor(kind / 2), kind % 2 == 1)
     made[kind] = a
   end
   local s = a.new and a.new() or {}
   s.key, s.algorithm = KEYS[i], a
   states[i] = s
-  packed = packed or a.packed
+  packed = packed or kind % 2 == 1
 end
 if packed then
-  local texts = call('MGET', unpack(KEYS))
-  for i = 1, #states do
-    if states[i].algorithm.packed then states[i].text = texts[i] end
-  end
+  local texts = call('MGET', unpack(KEYS)) -- false for those that are none
+  for i = 1, #states do states[i].text = texts[i] end
 end
 for i = 1, #states do states[i].algorithm.load(states[i], now) end
 

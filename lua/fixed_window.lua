@@ -41,7 +41,7 @@ return {
 
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
-    local count, serial, til = read(s, LAYOUT, 'count', 'serial', 'end')
+    local count, serial, til = read(s, packed, LAYOUT, 'count', 'serial', 'end')
     if not count then return end
     if count % 1 + serial % 1 + til % 1 == 0
       and count >= 0 and count <= MAX and serial > 0 and serial <= MAX and til >= 0 and til <= MAX then
@@ -83,7 +83,7 @@ return {
   -- save writes the state, to live until its window ends.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.algorithm.packed then
+    if packed then
       call('SET', s.key, struct.pack(LAYOUT, s.count, s.serial, s.til), 'PX', ttl)
     else
       call('HSET', s.key, 'count', format('%d', s.count), 'serial', format('%d', s.serial), 'end', format('%d', s.til))

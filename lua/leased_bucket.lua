@@ -110,7 +110,7 @@ return {
   -- load reads the state. s.tokens stays nil when it is absent.
   load = function(s)
     local tokens, rem, at, til, micros, epoch, slot, out, before =
-      read(s, LAYOUT, 'tokens', 'rem', 'at', 'til', 'micros', 'epoch', 'slot', 'out', 'before')
+      read(s, packed, LAYOUT, 'tokens', 'rem', 'at', 'til', 'micros', 'epoch', 'slot', 'out', 'before')
     if not tokens then return end
     if not integers(-MAX, tokens, rem, at, til, micros, epoch, slot, out, before) or rem >= micros or til < at or out + before > MAX then
       s.broken = true
@@ -196,7 +196,7 @@ return {
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
     local epoch, slot, out, before = unpack(s.leases)
-    if s.algorithm.packed then
+    if packed then
       call('SET', s.key, struct.pack(LAYOUT, s.tokens, s.rem, s.at, s.til, s.micros, epoch, slot, out, before), 'PX', ttl)
     else
       call('HSET', s.key, 'tokens', format('%d', s.tokens), 'rem', format('%d', s.rem), 'at', format('%d', s.at),

@@ -55,7 +55,7 @@ return {
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
     local count, serial, til, at, epoch, slot, out, before =
-      read(s, LAYOUT, 'count', 'serial', 'end', 'at', 'epoch', 'slot', 'out', 'before')
+      read(s, packed, LAYOUT, 'count', 'serial', 'end', 'at', 'epoch', 'slot', 'out', 'before')
     if not count then return end
     if not integers(0, count, serial, til, at, epoch, slot, out, before) or serial == 0 or out + before > count then
       s.broken = true
@@ -126,7 +126,7 @@ return {
   -- save writes the state, to live until its window ends.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.algorithm.packed then
+    if packed then
       call('SET', s.key, struct.pack(LAYOUT, s.count, s.serial, s.til, s.at, s.epoch, s.slot, s.out, s.before), 'PX', ttl)
     else
       call('HSET', s.key, 'count', format('%d', s.count), 'serial', format('%d', s.serial), 'end', format('%d', s.til),

@@ -45,7 +45,7 @@ func assemble(script string) string {
 	b.WriteString(text("state"))
 	fmt.Fprintf(&b, "\nlocal function logs()\n%s\nend\n", text("log"))
 	fmt.Fprintf(&b, "\nlocal function leases()\n%s\nend\n", text("lease"))
-	b.WriteString("\nlocal function make(number)\n")
+	b.WriteString("\nlocal function make(number, packed)\n")
 	for number, name := range algorithms {
 		fmt.Fprintf(&b, "if number == %d then\n%s\nend\n", number, text(name))
 	}

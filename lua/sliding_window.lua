@@ -62,7 +62,7 @@ return {
 
   -- load reads the state. s.serial stays nil when it is absent.
   load = function(s)
-    local count, previous, serial, start = read(s, LAYOUT, 'count', 'previous', 'serial', 'start')
+    local count, previous, serial, start = read(s, packed, LAYOUT, 'count', 'previous', 'serial', 'start')
     if not count then return end
     if count % 1 + previous % 1 + serial % 1 + start % 1 == 0
       and count >= 0 and count <= MAX and previous >= 0 and previous <= MAX
@@ -122,7 +122,7 @@ return {
   -- save writes the state, to live until it says no more than an absent one.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.algorithm.packed then
+    if packed then
       call('SET', s.key, struct.pack(LAYOUT, s.count, s.previous, s.serial, s.start), 'PX', ttl)
     else
       call('HSET', s.key, 'count', format('%d', s.count), 'previous', format('%d', s.previous),

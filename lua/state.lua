@@ -20,11 +20,11 @@ local function try(s, ...)
   foreign(s, reply, ...)
 end
 
--- read returns the numbers in the fields that it is given; of a packed state those that layout says, which are
+-- read returns the numbers in the fields that it is given; when it is packed those that layout says, which are
 -- 8 bytes each. It returns nothing when the key is absent, and when it holds something else, which s.broken
 -- says.
-local function read(s, layout, ...)
-  if s.algorithm.packed then
+local function read(s, packed, layout, ...)
+  if packed then
     local text = s.text
     if text and #text == 8 * select('#', ...) then return struct.unpack(layout, text) end
   else

@@ -67,6 +67,9 @@ local function report(s, set)
 end
 
 return {
+  -- waits: a cost of it may be charged before it is there, to be waited for.
+  waits = number == 2,
+
   new = function()
     return {key = nil, algorithm = nil, text = nil, saved = nil, tokens = nil, rem = nil, at = nil, til = nil,
       micros = nil, stored = nil, level = nil, part = nil, moved = nil, least = nil, full = nil}
@@ -74,7 +77,7 @@ return {
 
   -- load reads the state. s.micros stays nil when it is absent.
   load = function(s)
-    local tokens, rem, at, til, micros = read(s, LAYOUT, 'tokens', 'rem', 'at', 'til', 'micros')
+    local tokens, rem, at, til, micros = read(s, packed, LAYOUT, 'tokens', 'rem', 'at', 'til', 'micros')
     if not tokens then return end
     if tokens % 1 + rem % 1 + at % 1 + til % 1 + micros % 1 == 0
       and tokens >= -MAX and tokens <= MAX and rem >= 0 and rem < micros and micros <= MAX
@@ -124,7 +127,7 @@ return {
   -- save writes the state, to live until it says no more than an absent one.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
-    if s.algorithm.packed then
+    if packed then
       call('SET', s.key, struct.pack(LAYOUT, s.tokens, s.rem, s.at, s.til, s.micros), 'PX', ttl)
     else
       local tokens, rem, at, til = format('%d', s.tokens), format('%d', s.rem), format('%d', s.at), format('%d', s.til)

@@ -16,7 +16,7 @@ const (
 	leastPatience = time.Millisecond
 
 	// A call is to keep Redis busy for no longer than busy: others wait meanwhile.
-	busy = 800 * time.Microsecond
+	busy = 500 * time.Microsecond
 
 	firstSize = 128 // charges in a call as long as nothing is known
 	leastSize = 16

@@ -10,9 +10,9 @@ import (
 )
 
 // queue gathers the questions of all callers while a call is under way: they leave together in the
-// next one. A question that finds no call under way leaves at once. Only when the newest call has been
-// out for longer than is usual do the waiting ones leave in a further call beside it. Safe for
-// concurrent use.
+// next one. A question that finds no call under way leaves at once. Only when what waits fills a call, or the
+// newest call has been out for longer than is usual, do the waiting ones leave in a further call beside it. Safe
+// for concurrent use.
 type queue struct {
 	turns chan struct{} // one is taken by each call under way
 	timer *time.Timer   // runs out when a wait ends, and when a call turns slow while others wait
@@ -21,6 +21,7 @@ type queue struct {
 
 	mu      sync.Mutex
 	waiting []*item   // in the order of arrival; guarded by mu
+	charges int       // of those that wait; guarded by mu
 	flights []*flight // under way, in the order of departure; guarded by mu
 	pace    pace      // guarded by mu
 	armed   time.Time // when timer runs out; zero: it does not; guarded by mu
@@ -36,6 +37,9 @@ type item struct {
 	again    bool // the script has left it alone, and is asked again
 	left     bool // its caller has been answered without it; guarded by the queue's mu
 }
+
+// charges returns how much of a call's room the question takes.
+func (i *item) charges() int { return len(i.request.Charges) + len(i.request.Orders) }
 
 // ask is the questions of one call of Decide.
 type ask struct {
@@ -101,6 +105,7 @@ func (q *queue) join(a *ask, now time.Time) *flight {
 	first := a.items[0].deadline
 	for i := range a.items {
 		q.waiting = append(q.waiting, &a.items[i])
+		q.charges += a.items[i].charges()
 		if d := a.items[i].deadline; d.Before(first) {
 			first = d
 		}
@@ -116,6 +121,9 @@ func (q *queue) rejoin(items []*item, now time.Time) *flight {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = slices.Insert(q.waiting, 0, items...)
+	for _, i := range items {
+		q.charges += i.charges()
+	}
 	f := q.reserve(now)
 	for _, i := range items {
 		q.arm(i.deadline)
@@ -125,7 +133,7 @@ func (q *queue) rejoin(items []*item, now time.Time) *flight {
 
 // reserve returns an empty flight if one is to leave at now. The caller holds mu.
 func (q *queue) reserve(now time.Time) *flight {
-	if len(q.waiting) == 0 || len(q.flights) > 0 && now.Before(q.slow()) {
+	if len(q.waiting) == 0 || len(q.flights) > 0 && !q.full() && now.Before(q.slow()) {
 		return nil
 	}
 	select {
@@ -136,6 +144,12 @@ func (q *queue) reserve(now time.Time) *flight {
 	f := &flight{departed: now}
 	q.flights = append(q.flights, f)
 	return f
+}
+
+// full reports whether what waits fills a call that is to leave beside the only one under way: waiting would make
+// it no larger, and Redis would idle while that one's answers are handed out. The caller holds mu.
+func (q *queue) full() bool {
+	return len(q.flights) == 1 && len(q.flights[0].items) > 0 && q.charges >= q.pace.size()
 }
 
 // slow returns when the newest of the calls under way will have been out for longer than is usual; twice
@@ -167,11 +181,12 @@ func (q *queue) board(f *flight, report func(error)) bool {
 	f.departed, f.report = time.Now(), report
 	room, n := q.pace.size(), 0
 	for _, i := range q.waiting {
-		charges := len(i.request.Charges) + len(i.request.Orders)
+		charges := i.charges()
 		if n > 0 && charges > room {
 			break
 		}
 		room -= charges
+		q.charges -= charges
 		f.board(i)
 		n++
 	}
@@ -188,7 +203,7 @@ func (q *queue) refuse(err error) {
 		i.fail(err)
 	}
 	clear(q.waiting)
-	q.waiting = q.waiting[:0]
+	q.waiting, q.charges = q.waiting[:0], 0
 }
 
 // end ends the waits for a flight: from now on nobody leaves it any more. It reports whether anybody
@@ -260,6 +275,7 @@ func (q *queue) dismiss(those func(*item) bool) (gone []*item, abandoned []*flig
 		if !those(i) {
 			return false
 		}
+		q.charges -= i.charges()
 		gone = append(gone, i)
 		return true
 	})

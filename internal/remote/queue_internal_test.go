@@ -170,6 +170,43 @@ func TestSlowCallHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// TestFullCallLeaves: when what waits fills a call, that leaves beside the only one under way, and no third. One
+// that has not been boarded is none to leave beside: it will take along what waits.
+func TestFullCallLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation(t, 32)
+		_, first := s.join(1)
+		if _, f := s.join(firstSize - 1); f != nil {
+			t.Fatal("a call leaves that is not full")
+		}
+		_, second := s.join(1)
+		s.wantAboard(second, firstSize)
+		if _, f := s.join(3 * firstSize); f != nil {
+			t.Fatal("a third call leaves")
+		}
+		third := s.land(first)
+		s.wantAboard(third, firstSize)
+		if f := s.land(second); f == nil || len(f.items) != firstSize {
+			t.Fatalf("got %+v, want a further full call", f)
+		}
+		s.land(third)
+
+		s = newStation(t, 32)
+		a := newAsk().(*ask)
+		a.fill(make([]limit.Request, 1), []*limit.Decision{{}}, time.Now().Add(timeoutInTest))
+		empty := s.queue.join(a, time.Now())
+		if _, f := s.join(2 * firstSize); f != nil {
+			t.Fatal("a call leaves beside one that has yet to be boarded")
+		}
+		s.wantAboard(s.board(empty), firstSize+1) // the first question has no charge
+		for next := s.land(empty); next != nil; next = s.land(next) {
+		}
+		if s.queue.charges != 0 {
+			t.Errorf("%d charges wait in an empty queue", s.queue.charges)
+		}
+	})
+}
+
 // TestFarRedis: where a call takes most of the time that callers have, others leave long before it is back, or
 // they would be late.
 func TestFarRedis(t *testing.T) {
@@ -236,10 +273,10 @@ func TestCallsAreSized(t *testing.T) {
 		charge time.Duration // what one takes
 		want   int
 	}{
-		{0, firstSize}, {time.Nanosecond, mostSize}, {5 * time.Microsecond, 160}, {8 * time.Microsecond, 100}, {time.Second, leastSize},
+		{0, firstSize}, {time.Nanosecond, mostSize}, {5 * time.Microsecond, 100}, {8 * time.Microsecond, 62}, {time.Second, leastSize},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStation(t, 32)
+			s := newStation(t, 1)
 			for range 200 {
 				if tt.charge > 0 {
 					s.queue.pace.cost(100*tt.charge, 100)
@@ -259,7 +296,7 @@ func TestCallsAreSized(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := newStation(t, 32)
+		s := newStation(t, 1)
 		a := newAsk().(*ask)
 		requests := []limit.Request{{Charges: make([]limit.Charge, 100)}, {Charges: make([]limit.Charge, 1000)}, {Charges: make([]limit.Charge, 1)}}
 		a.fill(requests, []*limit.Decision{{}, {}, {}}, time.Now().Add(timeoutInTest))
