@@ -10,7 +10,7 @@ REPORT   ?= bin/faults.md
 # VCS stamping fails in a checkout owned by someone else; the version is set by -X anyway.
 BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 # The race detector needs cgo, whatever the environment says. Nothing cached: the tests that build the
-# sidecar depend on code that go test does not see.
+# sidecar depend on code that go test does not see. Allocations are counted without it, which makes some.
 RACE_TEST = CGO_ENABLED=1 go test -race -count=1
 # The benchmark, built; it measures bin/sidecar and runs the Go benchmarks from here.
 BENCH = bin/bench
@@ -32,6 +32,7 @@ build: ## Build bin/sidecar, static and stripped
 
 test: test-deps ## Run the tests with the race detector, long ones in their short form
 	$(RACE_TEST) -short -timeout 9m ./...
+	go test -count=1 -run 'Allocat' ./internal/local ./internal/httpapi
 	cd bench && $(RACE_TEST) -short -timeout 9m ./...
 
 test-all: test-deps ## Run the tests with the race detector, the long forms too

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/limit"
@@ -17,28 +18,33 @@ const (
 	// what is unused as much sooner as this is shorter.
 	giveBackEvery = 5 * time.Millisecond
 
+	// neverLooks is when Run looks again as long as nothing is lent.
+	neverLooks = math.MaxInt64
+
 	// reportsPerCall is how many leases are reported in one call at most.
 	reportsPerCall = 64
 )
 
 // Run gives back what is unused of each lease when that ends, until ctx does; then what is unused of all.
-// What it cannot give back, since the store does not answer, is lost to all for two holds at most.
+// What it cannot give back, since the store does not answer, is lost to all for two holds at most, and in a
+// window for as long as that lasts.
 func (l *Leases) Run(ctx context.Context, store Asker) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		l.idle.Store(true) // before looking: what is lent from now on is told
+		l.next.Store(neverLooks) // before looking: what is lent from now on is told
 		orders, next := l.ended(time.Now())
 		l.send(ctx, store, orders)
 		if next.IsZero() {
 			timer.Stop()
 		} else {
-			l.idle.Store(false)
-			timer.Reset(max(giveBackEvery, time.Until(next)))
+			wait := max(giveBackEvery, time.Until(next))
+			l.next.Store(time.Now().Add(wait).UnixNano())
+			timer.Reset(wait)
 		}
 		select {
 		case <-timer.C:
-		case <-l.lent:
+		case <-l.told:
 		case <-ctx.Done():
 			l.send(context.WithoutCancel(ctx), store, l.close())
 			return nil
@@ -46,13 +52,16 @@ func (l *Leases) Run(ctx context.Context, store Asker) error {
 	}
 }
 
-// tell wakes Run when it waits for something to be lent or owed. It never waits itself: the caller holds a
-// shard's mu, and Run may have woken by its timer and not yet have seen what it was told before.
-func (l *Leases) tell() {
-	if l.idle.CompareAndSwap(true, false) {
-		select {
-		case l.lent <- struct{}{}:
-		default:
+// tell wakes Run when it would look later than at, when something ends or is owed. It never waits itself: the
+// caller holds a shard's mu, and Run may have woken by its timer and not yet have seen what it was told before.
+func (l *Leases) tell(at time.Time) {
+	for next := l.next.Load(); at.UnixNano() < next; next = l.next.Load() {
+		if l.next.CompareAndSwap(next, at.UnixNano()) {
+			select {
+			case l.told <- struct{}{}:
+			default:
+			}
+			return
 		}
 	}
 }

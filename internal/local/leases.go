@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,8 @@ type LeasesConfig struct {
 type Leases struct {
 	timeout time.Duration
 	shards  [tierShards]leaseShard
-	idle    atomic.Bool   // Run waits until something is lent
-	lent    chan struct{} // tells it; has room for one
+	next    atomic.Int64  // when Run looks again, in ns since 1970; neverLooks: not before it is told
+	told    chan struct{} // tells it; has room for one
 	used    prometheus.Counter
 	unused  prometheus.Counter
 }
@@ -34,7 +35,7 @@ type Leases struct {
 type leaseShard struct {
 	mu     sync.Mutex
 	keys   *simplelru.LRU[limit.Hash, *holding] // guarded by mu
-	ends   []end                                // of the leases, about in order; guarded by mu
+	ends   []end                                // of the leases, in order; guarded by mu
 	owed   []limit.LeaseOrder                   // reports of leases that nobody knows any more; guarded by mu
 	leases int64                                // how many there were; guarded by mu
 	closed bool                                 // nothing is lent any more; guarded by mu
@@ -51,7 +52,7 @@ func NewLeases(cfg LeasesConfig) (*Leases, error) {
 	if cfg.MaxKeys <= 0 {
 		cfg.MaxKeys = 100_000
 	}
-	l := &Leases{timeout: cfg.Timeout, lent: make(chan struct{}, 1)}
+	l := &Leases{timeout: cfg.Timeout, told: make(chan struct{}, 1)}
 	for i := range l.shards {
 		s := &l.shards[i]
 		keys, err := simplelru.NewLRU(max(1, cfg.MaxKeys/tierShards), func(_ limit.Hash, h *holding) { s.evict(h) })
@@ -146,6 +147,7 @@ func (l *Leases) Await(c *limit.Charge) <-chan struct{} {
 		return nil
 	}
 	h.coming -= c.Cost
+	h.demand.asked = max(0, h.demand.asked-c.Cost) // it is asked for again then
 	if h.answered == nil {
 		h.answered = make(chan struct{})
 	}
@@ -184,9 +186,19 @@ func (l *Leases) Receive(asOf, now time.Time, o *limit.LeaseOrder, lease limit.L
 		h.order, h.lease, h.serial, h.until, h.handed = *o, lease, s.leases, until, 0
 		h.order.Reports, h.order.Want = nil, 0
 		h.left -= lease.Tokens
-		s.ends = append(s.ends, end{o.Hash, until})
+		s.end(o.Hash, until)
+		now = until
 	}
-	l.tell()
+	l.tell(now)
+}
+
+// end notes when the lease on a key ends. Most end after all others. The caller holds mu.
+func (s *leaseShard) end(key limit.Hash, at time.Time) {
+	i := len(s.ends)
+	for i > 0 && at.Before(s.ends[i-1].at) {
+		i--
+	}
+	s.ends = slices.Insert(s.ends, i, end{key, at})
 }
 
 // evict gives up what is held of a key that is dropped. The caller holds mu.
