@@ -1,7 +1,9 @@
 package main_test
 
 import (
+	encoding "encoding/binary"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,11 +19,13 @@ func (s *site) stepClock(step time.Duration, limit, value string) {
 	s.t.Helper()
 	key := s.key(limit, value)
 	if s.state == "string" {
-		fields := strings.Fields(s.server.Do(s.t, "GET", key).(string))
+		state := []byte(s.server.Do(s.t, "GET", key).(string))
 		for _, at := range []int{2, 3} { // when it was written, and until when it counts
-			fields[at] = s.moved(fields[at], -step)
+			number := state[8*at:]
+			moved := math.Float64frombits(encoding.LittleEndian.Uint64(number)) - float64(step.Microseconds())
+			encoding.LittleEndian.PutUint64(number, math.Float64bits(moved))
 		}
-		s.server.Do(s.t, "SET", key, strings.Join(fields, " "), "KEEPTTL")
+		s.server.Do(s.t, "SET", key, string(state), "KEEPTTL")
 		return
 	}
 	for _, field := range []string{"at", "til"} {
