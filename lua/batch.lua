@@ -20,7 +20,7 @@ local settings = args[2]
 -- A state is {key, algorithm, text, …}: the rest is the algorithm's. broken: the key holds something that is no
 -- state. saved: it must be written. Where an algorithm has new, that returns a state with a place for all that
 -- it will hold: a table that grows is slow.
-local states, made, packed = {}, {}, false
+local states, made, anyPacked = {}, {}, false
 for i = 1, #KEYS do
   local kind = args[pos]
   pos = pos + 1
@@ -32,14 +32,14 @@ for i = 1, #KEYS do
   local s = a.new and a.new() or {}
   s.key, s.algorithm = KEYS[i], a
   states[i] = s
-  packed = packed or kind % 2 == 1
+  anyPacked = anyPacked or kind % 2 == 1
 end
-if packed then
+if anyPacked then
   local texts = call('MGET', unpack(KEYS)) -- false for those that are none
   for i = 1, #states do states[i].text = texts[i] end
 end
 for i = 1, #states do states[i].algorithm.load(states[i], now) end
 
--- The reply; what few calls reply has its place from the start, since a table is slow to grow. What stands
--- behind the last reply is not read.
+-- The reply. Its five places are those of a call of one charge, as most are, since a table is slow to grow. What
+-- stands behind the last number that is replied is not read.
 local out, n = {now, 0, 0, 0, 0}, 1

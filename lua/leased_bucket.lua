@@ -87,6 +87,7 @@ end
 local function charge(s, set, now, cost)
   local level = s.level - cost
   local til = now + gain(set, set[4] - level, 0) + 2 * set[7]
+  -- Absent would mean the initial level, not full: so a full bucket is remembered for a day.
   if set[5] < set[4] then til = til + DAY end
   s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, max(s.least, til), set[2]
   s.leases = {s.epoch, s.slot, s.out, s.before}
@@ -125,7 +126,7 @@ return {
   decide = decide,
 
   -- charge takes cost from the advanced s and makes it the state to save, for two holds more than it takes
-  -- to fill the bucket. The part of a token that is gained already does not count: it is lost when what is out
+  -- to fill the bucket. The part of a grain that is gained already does not count: it is lost when what is out
   -- stops the refill.
   charge = charge,
 
@@ -192,7 +193,7 @@ return {
     return true
   end,
 
-  -- save writes the state, to live until it says no more than an absent one.
+  -- save writes the state, to live until til.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
     local epoch, slot, out, before = unpack(s.leases)

@@ -17,8 +17,8 @@ local function latest(set, now)
   return set[7]
 end
 
--- decide and charge are what the fields of the same names say. A window is changed in place: at the time of
--- the call once brought to, it stays as it is.
+-- decide and charge are what the fields of the same names say. A window is changed in place, so deciding again
+-- at the same now changes nothing further.
 local function decide(s, set, now, cost)
   if set[2] == 0 and (now < set[4] or now >= set[7]) then return OUTSIDE end
   if not s.serial or now >= s.til then
@@ -114,7 +114,7 @@ return {
     return s.epoch, s.slot, n, floor(min(set[3], s.til - now) * 98 / 100)
   end,
 
-  -- forget leaves what is out alone in the window, under another serial, and reports whether there is any; or
+  -- forget makes the count only what is out, under another serial, and reports whether anything is; or
   -- OUTSIDE.
   forget = function(s, set, now)
     if decide(s, set, now, 0) == OUTSIDE then return OUTSIDE end

@@ -57,6 +57,7 @@ local function charge(s, set, now, cost)
   local level = s.level - cost
   local full = gain(set, set[4] - level, s.part)
   local til = now + full
+  -- Absent would mean the initial level, not full: so a full bucket is remembered for a day.
   if set[5] < set[4] then til = til + DAY end
   s.level, s.tokens, s.rem, s.at, s.til, s.micros = level, level, s.part, now, max(s.least, til), set[2]
   s.full = full
@@ -75,7 +76,8 @@ return {
       micros = nil, stored = nil, level = nil, part = nil, moved = nil, least = nil, full = nil}
   end,
 
-  -- load reads the state. s.micros stays nil when it is absent.
+  -- load reads the state. s.micros stays nil when it is absent; s.stored is the micros that Redis has, which save
+  -- then need not write again.
   load = function(s)
     local tokens, rem, at, til, micros = read(s, packed, LAYOUT, 'tokens', 'rem', 'at', 'til', 'micros')
     if not tokens then return end
@@ -124,7 +126,7 @@ return {
     return true
   end,
 
-  -- save writes the state, to live until it says no more than an absent one.
+  -- save writes the state, to live until til.
   save = function(s, now)
     local ttl = max(1, ceil((s.til - now) / 1000))
     if packed then

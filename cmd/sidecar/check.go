@@ -81,7 +81,7 @@ func parseCheck(args []string, stdout io.Writer) (*question, error) {
 	flags.StringVar(&q.unix, "unix", "", "`PATH` of its Unix socket, in place of --addr")
 	flags.StringVar(&q.policy, "policy", "", "ask this policy, and no limit; then there is no NAME")
 	flags.StringVar(&q.limit, "limit", "", "ask this limit, and no policy; then there is no NAME")
-	flags.Func("cost", "what the request costs: a `N|unit=N`; repeat it for several units (default 1 request)", q.addCost)
+	flags.Func("cost", "what the request costs, as `N|unit=N`; repeat it for several units (default 1 request)", q.addCost)
 	flags.DurationVar(&q.timeout, "timeout", time.Second, "how long to wait for the answer")
 	flags.BoolVar(&q.ready, "ready", false, "ask whether the sidecar is ready, for a container's health check")
 	flags.StringVar(&q.admin, "admin", "127.0.0.1:7402", "`HOST:PORT` of the admin listener, for --ready")

@@ -42,9 +42,9 @@ func (h *holding) verdict(now time.Time, c *limit.Charge) limit.Verdict {
 	return v
 }
 
-// spare returns how much of the limit may be taken on lease at now: a quarter of what is likely to be left. So
-// of one that is nearly used up nothing is, since what one node holds the others would be denied. The
-// caller holds the shard's mu.
+// spare returns how much of the limit may be taken on lease at now: a quarter of what is likely to be left, or all
+// of it as long as no answer has said what is. So of one that is nearly used up nothing is, since what one node
+// holds the others would be denied. The caller holds the shard's mu.
 func (h *holding) spare(now time.Time, s *limit.Settings) int64 {
 	if h.asOf.IsZero() {
 		return s.Capacity()
@@ -81,15 +81,15 @@ type demand struct {
 	askedBefore int64
 }
 
-// add notes that the charge's cost was asked for.
+// add notes that the charge's cost was asked for. A span lasts half of a hold at least; after two holds without a
+// question what was before counts no more.
 func (d *demand) add(now time.Time, c *limit.Charge) {
 	half := time.Duration(c.Settings.Hold) * time.Microsecond / 2
-	if gone := now.Sub(d.since); gone >= half {
-		d.askedBefore, d.span = d.asked, gone
-		if gone >= 4*half {
-			d.askedBefore, d.span = 0, 0
-		}
-		d.asked, d.since = 0, now
+	switch gone := now.Sub(d.since); {
+	case gone >= 4*half:
+		*d = demand{since: now}
+	case gone >= half:
+		*d = demand{since: now, span: gone, askedBefore: d.asked}
 	}
 	d.asked += c.Cost
 }

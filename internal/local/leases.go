@@ -21,8 +21,8 @@ type LeasesConfig struct {
 }
 
 // Leases are the tokens that this node has taken out of shared limits and may hand out by itself, each for as
-// long as its lease lasts. docs/leases.md has the rules, and why with them no limit is exceeded. Nothing is
-// given back before Run runs. Safe for concurrent use.
+// long as its lease lasts. docs/leases.md has the rules, and why with them no limit is exceeded. What is unused goes
+// back with the next Order for its key, or by Run when the lease ends. Safe for concurrent use.
 type Leases struct {
 	timeout time.Duration
 	shards  [tierShards]leaseShard
@@ -105,9 +105,10 @@ func (l *Leases) PutBack(c *limit.Charge, v *limit.Verdict) {
 	}
 }
 
-// Order adds to orders what is to be said along with a question about the charge, of which nothing is on hand:
-// what became of the lease there was, and how much is wanted for a further one. After that Receive must
-// follow for what was added. Nothing is added while another order for the key is under way.
+// Order adds to orders what is to be said along with a question about the charge that was not answered from leases:
+// what became of the lease there was, which ends now whatever is left of it, and how much is wanted for a further
+// one. After that Receive must follow for what was added. Nothing is added while another order for the key is
+// under way.
 func (l *Leases) Order(now time.Time, c *limit.Charge, orders []limit.LeaseOrder) []limit.LeaseOrder {
 	s := l.shard(c.Hash)
 	s.mu.Lock()

@@ -25,11 +25,11 @@ func (alwaysOpen) Allow() (done func(error), err error) { return func(error) {},
 // been boarded.
 type flight struct {
 	passage  passage
-	departed time.Time // when it was boarded
+	departed time.Time // when it was reserved, and from boarding on when it was boarded; guarded by the queue's mu until it lands
 	report   func(error)
 
 	items []*item // in the order in which they are asked
-	open  int     // how many of them are waited for; guarded by the queue's mu
+	open  int     // how many of them are waited for; guarded by the queue's mu until it is over
 	over  bool    // nobody waits any more: it has ended, or was abandoned; guarded by the queue's mu
 
 	// What is asked: copies, since callers may leave before they are read.

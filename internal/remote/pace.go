@@ -2,8 +2,8 @@ package remote
 
 import "time"
 
-// pace is what the last calls say of the next one: how long it takes, and how much it may carry. The zero
-// pace knows nothing yet.
+// pace is what the last calls say of the next one: how long it takes, and how much it may carry. One of
+// which only most is set knows nothing yet.
 type pace struct {
 	most   time.Duration // the longest patience
 	usual  time.Duration // how long a call is out, on average
@@ -15,8 +15,8 @@ const (
 	// may be late by when the machine is busy.
 	leastPatience = time.Millisecond
 
-	// A call is to keep Redis busy for no longer than busy: others wait meanwhile.
-	busy = 500 * time.Microsecond
+	// A call is to keep Redis busy for no longer than busyFor: others wait meanwhile.
+	busyFor = 500 * time.Microsecond
 
 	firstSize = 128 // charges in a call as long as nothing is known
 	leastSize = 16
@@ -36,7 +36,7 @@ func (p *pace) size() int {
 	if p.charge == 0 {
 		return firstSize
 	}
-	return int(min(max(busy/p.charge, leastSize), mostSize))
+	return int(min(max(busyFor/p.charge, leastSize), mostSize))
 }
 
 // was takes over how long a call was out.
@@ -52,6 +52,7 @@ func (p *pace) cost(took time.Duration, charges int) {
 	}
 }
 
+// average takes d into an average; the first one is the average.
 func average(of *time.Duration, d time.Duration) {
 	if *of == 0 {
 		*of = d

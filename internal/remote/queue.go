@@ -25,7 +25,7 @@ type queue struct {
 	flights []*flight // under way, in the order of departure; guarded by mu
 	pace    pace      // guarded by mu
 	armed   time.Time // when timer runs out; zero: it does not; guarded by mu
-	closed  bool      // no further call leaves beside those under way; guarded by mu
+	closed  bool      // tick lets no further call leave, since Close waits for those that there are; guarded by mu
 }
 
 // item is one question on its way: in the queue, aboard a flight, or answered.
@@ -35,7 +35,7 @@ type item struct {
 	deadline time.Time
 	owner    *ask
 	again    bool // the script has left it alone, and is asked again
-	left     bool // its caller has been answered without it; guarded by the queue's mu
+	left     bool // its caller has been answered without it; guarded by the queue's mu until its flight is over
 }
 
 // charges returns how much of a call's room the question takes.
@@ -262,7 +262,8 @@ func (q *queue) tick(now time.Time) (gone []*item, abandoned []*flight, next *fl
 	return gone, abandoned, next
 }
 
-// leave ends the waits of a, but for items whose answers are being handed out. It returns what tick does.
+// leave ends the waits of a, but for items of a flight that is over, whose answers are being handed out. It returns
+// the items that have gone, which are to be answered, and the flights that nobody waits for any more.
 func (q *queue) leave(a *ask) (gone []*item, abandoned []*flight) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -298,7 +299,7 @@ func (q *queue) dismiss(those func(*item) bool) (gone []*item, abandoned []*flig
 	return gone, abandoned
 }
 
-// close lets no further call leave beside those under way.
+// close keeps tick from letting further calls leave: from now on Close waits for those that there are.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,7 +1,8 @@
 // Package remote is the shared tier: a store on Redis, decided by one Lua script. It is the only
 // importer of a Redis client. New dials nothing and starts nothing; connections are made on
-// first use, and Run keeps what the sidecars on one Redis share. A call runs in a goroutine of the
-// Store's, carries what many callers ask, may outlive their waits, and is waited for by Close.
+// first use, and Run keeps what the sidecars on one Redis share. A call carries what many callers ask and
+// may outlive their waits: it runs in a goroutine of the Store's, which Close waits for. Only a lone
+// question on a ready connection runs it in its caller's own.
 package remote
 
 import (
@@ -53,7 +54,7 @@ type Store struct {
 	asks    sync.Pool // of *ask
 
 	queue    queue
-	underWay sync.WaitGroup // calls under way
+	underWay sync.WaitGroup // goroutines of the Store's that make calls or hand out answers
 }
 
 // New returns a Store. It is an error when a metric is already registered.
