@@ -4,7 +4,8 @@
 --
 -- KEYS and what ARGV[1] begins with: see batch.lua. Then:
 --   orders   how many, then for each what a node says of its leases on a key: key, settings (both counted
---            from 1), how many tokens it wants, reports: how many, then for each epoch, slot, used, unused
+--            from 1), how many tokens it wants, and until when (µs since 1970; 0: at any time); reports: how many,
+--            then for each epoch, slot, used, unused
 --   requests how many, then for each:
 --     deadline       µs since 1970; a request that is past it is left alone; 0 means none
 --     more           0, or 1 and then:
@@ -39,8 +40,8 @@ if orders > 0 then
   firsts = {}
   for i = 1, orders do
     firsts[i] = pos
-    local s, set, last = states[args[pos]], settings[args[pos + 1]], pos + 4 * args[pos + 3]
-    if not s.broken then s.algorithm.take_back(s, set, now, args, pos + 4, last) end
+    local s, set, last = states[args[pos]], settings[args[pos + 1]], pos + 1 + 4 * args[pos + 4]
+    if not s.broken then s.algorithm.take_back(s, set, now, args, pos + 5, last) end
     pos = last + 4
   end
 end
@@ -124,9 +125,9 @@ end
 
 for i = 1, orders do
   local first = firsts[i]
-  local s, set, want = states[args[first]], settings[args[first + 1]], args[first + 2]
+  local s, set, want, deadline = states[args[first]], settings[args[first + 1]], args[first + 2], args[first + 3]
   out[n + 1], out[n + 2], out[n + 3], out[n + 4] = 0, 0, 0, 0
-  if want > 0 and not s.broken then
+  if want > 0 and (deadline == 0 or now <= deadline) and not s.broken then
     out[n + 1], out[n + 2], out[n + 3], out[n + 4] = s.algorithm.lend(s, set, now, want)
   end
   n = n + 4

@@ -48,15 +48,11 @@ func (c *call) reset() {
 // returns 0 for when none is known. now is 0 outside tests.
 func (c *call) pack(now int64, requests []limit.Request, clock func(time.Time) int64) {
 	c.reset()
-	c.orders(requests)
+	c.orders(requests, clock)
 	c.put(int64(len(requests)))
 	for i := range requests {
 		r := &requests[i]
-		deadline := clock(r.Deadline)
-		if len(r.Charges) == 0 {
-			deadline = 0 // its orders are carried out whenever they come, and nothing else is asked
-		}
-		c.put(deadline)
+		c.put(deadline(r, clock))
 		c.more(r)
 		c.put(int64(len(r.Charges)))
 		for j := range r.Charges {
@@ -71,8 +67,16 @@ func (c *call) pack(now int64, requests []limit.Request, clock func(time.Time) i
 	c.finish(now, clock)
 }
 
+// deadline returns until when the request is to be carried out: at any time, when it asks nothing.
+func deadline(r *limit.Request, clock func(time.Time) int64) int64 {
+	if len(r.Charges) == 0 {
+		return 0
+	}
+	return clock(r.Deadline)
+}
+
 // orders writes what the requests say of leases.
-func (c *call) orders(requests []limit.Request) {
+func (c *call) orders(requests []limit.Request, clock func(time.Time) int64) {
 	count := 0
 	for i := range requests {
 		count += len(requests[i].Orders)
@@ -87,6 +91,7 @@ func (c *call) orders(requests []limit.Request) {
 			c.put(c.place(o.Key, kindOf(o.Settings, o.Limit)))
 			c.put(c.setting(o.Settings))
 			c.put(o.Want)
+			c.put(deadline(&requests[i], clock))
 			c.put(int64(len(o.Reports)))
 			for _, r := range o.Reports {
 				c.put(r.Epoch)

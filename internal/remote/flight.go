@@ -35,6 +35,7 @@ type flight struct {
 	// What is asked: copies, since callers may leave before they are read.
 	requests []limit.Request
 	charges  []limit.Charge
+	orders   int       // how many the requests have
 	last     time.Time // when the last wait ends
 	charging bool      // some charge costs something
 }
@@ -52,6 +53,7 @@ func (f *flight) board(i *item) {
 	if i.again { // what was said of leases is said once
 		request.Orders, i.again = nil, false
 	}
+	f.orders += len(request.Orders)
 	f.requests = append(f.requests, request)
 	f.items = append(f.items, i)
 	f.open++
@@ -79,27 +81,36 @@ func (s *Store) depart(f *flight) bool {
 	return true
 }
 
-// fly makes the flight's call and, while others wait at its end, the next one. That leaves before the
-// answers of the last one are handed out.
-func (s *Store) fly(f *flight) {
-	for f != nil {
+// fly lets the flight depart, makes its call and, while others wait at its end, the next one. That leaves before
+// the answers of the last one are handed out.
+func (s *Store) fly(f *flight) { s.flyOn(f, s.depart(f)) }
+
+// flyOn is fly with a flight that has departed, or was not let.
+func (s *Store) flyOn(f *flight, departed bool) {
+	for {
 		ctx, cancel := s.unhurried()
-		next, deliver := s.make(ctx, f)
+		next, deliver := s.make(ctx, f, departed)
 		cancel()
 		if next == nil {
 			deliver()
-		} else {
-			s.underWay.Go(deliver)
+			return
 		}
-		f = next
+		s.underWay.Go(deliver)
+		f, departed = next, s.depart(next)
 	}
 }
 
-// escort makes the flight's call in the caller's own goroutine, which spares a lone question the way from one to
-// another and back. Its call ends with the wait, so that there must be a connection that is ready.
+// escort makes the flight's call in its caller's own goroutine, which spares a lone question the way from one to
+// another and back. The call ends with the caller's wait, so that there must be a connection that is ready. When
+// somebody aboard may wait for longer, the call is made as any other.
 func (s *Store) escort(f *flight, wait time.Time) {
+	departed := s.depart(f)
+	if departed && f.last.After(wait) {
+		s.underWay.Go(func() { s.flyOn(f, true) })
+		return
+	}
 	ctx, cancel := context.WithDeadline(context.Background(), wait)
-	next, deliver := s.make(ctx, f)
+	next, deliver := s.make(ctx, f, departed)
 	cancel()
 	if next != nil {
 		s.underWay.Go(func() { s.fly(next) })
@@ -110,10 +121,10 @@ func (s *Store) escort(f *flight, wait time.Time) {
 // warm reports whether a connection is ready.
 func (s *Store) warm() bool { return s.clock.known() && s.client.PoolStats().IdleConns > 0 }
 
-// make boards the flight and makes its call. It returns the flight that leaves in its place, if any, and what
-// hands out the answers of this one.
-func (s *Store) make(ctx context.Context, f *flight) (next *flight, deliver func()) {
-	if !s.depart(f) {
+// make makes the call of a flight that has departed. It returns the flight that leaves in its place, if any, and
+// what hands out the answers of this one.
+func (s *Store) make(ctx context.Context, f *flight, departed bool) (next *flight, deliver func()) {
+	if !departed {
 		return s.queue.land(f, time.Now(), false), func() {}
 	}
 	text, err := s.carry(ctx, f)
@@ -173,7 +184,7 @@ func (s *Store) deliver(f *flight, text string, err error, arrived time.Time) {
 		}
 	}
 	if said.took > 0 {
-		s.queue.busy(said.took, len(f.charges))
+		s.queue.busy(said.took, len(f.charges)+f.orders)
 	}
 	again := f.again(&said, arrived)
 	s.metrics.expired.Add(float64(len(said.expired)))

@@ -133,8 +133,8 @@ func TestForeignLeasedStates(t *testing.T) {
 	})
 }
 
-// TestOrdersOfRequestsLeftAlone: the orders of a request that comes too late are carried out all the same, so the request
-// is asked again without them and keeps what was lent; those of a request with nothing else know no deadline.
+// TestOrdersOfRequestsLeftAlone: of a request that comes too late the reports are taken all the same, so it is asked again
+// without its orders; but nothing is lent, since nobody would hand it out. A request with nothing else knows no deadline.
 func TestOrdersOfRequestsLeftAlone(t *testing.T) {
 	eachLeased(t, func(t *testing.T, w *world, c limit.Charge) {
 		lent := w.ask([]limit.Request{{Orders: []limit.LeaseOrder{orderOf(c, 4)}}})[0].Leases[0]
@@ -154,16 +154,16 @@ func TestOrdersOfRequestsLeftAlone(t *testing.T) {
 		if err != nil || !slices.Equal(untouched.expired, []int{0}) || d[0].Tier != limit.TierNone || d[1].Tier != limit.TierRedis {
 			t.Fatalf("left alone %+v, error %v; %+v, %+v", untouched, err, d[0], d[1])
 		}
-		if d[0].Leases[0].Tokens != 2 || d[1].Leases[0].Tokens != 1 {
-			t.Fatalf("lent %+v and %+v, want 2 and 1", d[0].Leases, d[1].Leases)
+		if d[0].Leases[0] != (limit.Lease{}) || d[1].Leases[0].Tokens != 1 {
+			t.Fatalf("lent %+v and %+v, want nothing and 1", d[0].Leases, d[1].Leases)
 		}
 		requests[0].Orders = nil
 		pack.pack(w.now, requests[:1], unclocked)
 		if _, err := unpack(w.run(w.decider, &pack), requests[:1], d[:1]); err != nil || d[0].Tier != limit.TierRedis {
 			t.Fatalf("asked again: %+v, %v", d[0], err)
 		}
-		// 10, less 1 used, 2 and 1 lent, and 1 charged.
-		if v := d[0].Verdicts[0]; len(d[0].Leases) != 1 || d[0].Leases[0].Tokens != 2 || v.Remaining != 5 || v.Out != 3 {
+		// 10, less 1 used, 1 lent, and 1 charged.
+		if v := d[0].Verdicts[0]; len(d[0].Leases) != 1 || d[0].Leases[0] != (limit.Lease{}) || v.Remaining != 7 || v.Out != 1 {
 			t.Errorf("asked again: %+v", d[0])
 		}
 	})
@@ -194,5 +194,20 @@ func TestFlightKeepsOrders(t *testing.T) {
 	orders[0] = limit.LeaseOrder{Key: "another"}
 	if got := f.requests[0].Orders; len(got) != 1 || got[0].Key != "asked" || len(got[0].Reports) != 1 {
 		t.Errorf("the call says %+v", got)
+	}
+}
+
+// TestOrdersTakeTime: what a call says of leases is part of what keeps Redis busy, and of its size.
+func TestOrdersTakeTime(t *testing.T) {
+	asked := &limit.Request{Charges: make([]limit.Charge, 2), Orders: make([]limit.LeaseOrder, 3)}
+	for _, tt := range []struct {
+		item item
+		want int
+	}{{item{request: asked}, 5}, {item{request: asked, again: true}, 2}} {
+		var f flight
+		f.board(&tt.item)
+		if got := len(f.charges) + f.orders; got != tt.want {
+			t.Errorf("again %t: the call carries %d, want %d", tt.item.again, got, tt.want)
+		}
 	}
 }

@@ -296,3 +296,56 @@ func TestScriptFlushLosesAndDoublesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestFullCallOutlivesWhoFillsIt: the questions that fill a call go with others, and may wait for less time than those.
+func TestFullCallOutlivesWhoFillsIt(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	const wait, delay = 10 * time.Second, 500 * time.Millisecond
+	b := newBench(t, remote.Config{Addr: proxy.Addr(), Timeout: wait})
+	c := charge(hourly("full", 10_000, limit.HashState), "u1", 1)
+	ask := func(questions int, wait time.Duration) (err error) {
+		requests, decisions := make([]limit.Request, questions), make([]*limit.Decision, questions)
+		for i := range requests {
+			requests[i] = limit.Request{Charges: []limit.Charge{c}, Deadline: time.Now().Add(wait)}
+			decisions[i] = new(limit.Decision)
+		}
+		b.store.Decide(context.Background(), requests, decisions)
+		for _, d := range decisions {
+			err = errors.Join(err, d.Err)
+		}
+		return err
+	}
+	var group sync.WaitGroup
+	some := func(n int) {
+		for range n {
+			group.Go(func() {
+				if err := ask(1, wait); err != nil {
+					t.Errorf("one that had time left: %v", err)
+				}
+			})
+			time.Sleep(delay / 50)
+		}
+	}
+	proxy.SetDelay(delay / 20)
+	some(4) // further ones leave beside the first, so that several connections are ready
+	group.Wait()
+	for range 20 { // so that it is known how long a call takes, and none leaves beside another for being slow
+		some(1)
+		group.Wait()
+	}
+	proxy.SetDelay(delay)
+	some(1)
+	for range 4 {
+		group.Go(func() {
+			if err := ask(1, wait); err != nil {
+				t.Errorf("one that had time left: %v", err)
+			}
+		})
+	}
+	time.Sleep(delay / 50)
+	if err := ask(1000, delay/2); err == nil {
+		t.Error("those that fill the call have their answers in less time than it takes")
+	}
+	group.Wait()
+}
