@@ -39,7 +39,8 @@ func Forget() string { return assemble("forget") }
 func Heartbeat() string { return text("heartbeat") }
 
 // assemble puts a script behind the algorithms. An algorithm is made on its first use in a call,
-// since Redis runs the whole text every time.
+// since Redis runs the whole text every time; its text knows its number, and whether its states are packed
+// into Strings.
 func assemble(script string) string {
 	var b strings.Builder
 	b.WriteString(text("state"))

@@ -1,5 +1,5 @@
 -- state.lua: what the algorithms share to read a state: one of a few integers, as a Hash or packed into
--- one String of float64s, which takes a fifth of the time of texts; or a sorted set.
+-- one String of float64s; or a sorted set.
 
 local call, pcall, format, tonumber = redis.call, redis.pcall, string.format, tonumber
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min

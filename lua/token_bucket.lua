@@ -68,7 +68,7 @@ local function report(s, set)
 end
 
 return {
-  -- waits: a cost of it may be charged before it is there, to be waited for.
+  -- waits: it is a leaky bucket, of which a cost may be charged before it is there, to be waited for.
   waits = number == 2,
 
   new = function()

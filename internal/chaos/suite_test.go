@@ -241,8 +241,10 @@ func (r *run) checkCharges(t *testing.T) {
 		extra += max(0, n-granted[account])
 	}
 	inDoubt := int(r.after["tidegate_ambiguous_total"])
-	if extra > 0 && inDoubt == 0 { // a call carries what many have asked
-		t.Errorf("%d charges without a grant, and no call in doubt", extra)
+	// A call carries what was asked within a timeout, of three limits at most. Twice that, since the load is uneven.
+	aboard := 2 * 3 * int(1+float64(r.form.rate)*(r.form.timeout+r.lag).Seconds())
+	if extra > inDoubt*aboard {
+		t.Errorf("%d charges without a grant, %d calls in doubt, which carry at most %d charges each", extra, inDoubt, aboard)
 	}
 	t.Logf("charges without a grant: %d; calls in doubt: %d; expired: %v", extra, inDoubt, r.after["tidegate_expired_calls_total"])
 }

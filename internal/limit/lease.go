@@ -18,11 +18,12 @@ type LeaseReport struct {
 //
 // All reports of a call are taken before its first request is decided, and all tokens are lent after its
 // last one, so that nothing that waits is denied in favour of a lease. Reports know no deadline: they are
-// taken whatever becomes of their request. Tokens are lent until its deadline, since nobody would come for them
-// later, and else too: also along with one that is left alone outside of its calendar periods. Only an order on a
-// key that is itself outside of its periods, or holds something else, is dropped. A store that asks such a request again must send it without its Orders
-// and leave the Decision's Leases as they are: a report that is sent twice credits tokens twice. For the
-// same reason a node never sends a report again: after a call without an answer it counts as delivered.
+// taken whatever becomes of their request. Tokens are lent until its deadline, since nobody would come for
+// them later; also along with one that is left alone because it is outside of its calendar periods. An order on
+// a key that is itself outside of its periods, or holds something else, is dropped. A store that asks a request
+// again must send it without its Orders and leave the Decision's Leases as they are: a report that is sent twice
+// credits tokens twice. For the same reason a node never sends a report again: after a call without an answer
+// it counts as delivered.
 type LeaseOrder struct {
 	Limit    *Limit
 	Settings *Settings // with a Hold

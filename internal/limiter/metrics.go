@@ -106,7 +106,7 @@ func (c *counters) observe(policy *limit.Policy, d *limit.Decision, elapsed time
 		return
 	}
 	c.policies[policy.Index()].inc(requestResult(d), d.Tier)
-	c.metrics.duration[d.Tier].Observe(float64(elapsed) / float64(time.Second)) // as Seconds, but for its integer division
+	c.metrics.duration[d.Tier].Observe(elapsed.Seconds())
 	if d.Err != nil {
 		return
 	}

@@ -322,6 +322,27 @@ func TestLeaseSize(t *testing.T) {
 	}
 }
 
+// TestWaitingIsAskedOnce: a question that waits for an order under way and is then answered counts once in what is
+// asked for, and so in the size of the next lease.
+func TestWaitingIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newLessee(t, newStore(t), leased(t, 1, 100_000))
+		n.demand(100)
+		asOf := time.Now()
+		orders := n.Order(asOf, &n.charge, nil)
+		for range 40 {
+			if _, ok := n.Take(asOf, &n.charge); ok || n.Await(&n.charge) == nil {
+				t.Fatal("a question does not wait for the order under way")
+			}
+		}
+		n.Receive(asOf, asOf, &orders[0], limit.Lease{Tokens: 40, Usable: hold})
+		n.want("handed out to those who waited", int64(n.take(50)), 40)
+		order := n.Order(asOf, &n.charge, nil)[0]
+		// Besides the last of take, which had nothing and is charged by itself.
+		n.want("wanted next", order.Want, 100+40)
+	})
+}
+
 // TestEvictedLeaseIsGivenBack: keys beyond the most are dropped, and their tokens given back.
 func TestEvictedLeaseIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,6 @@ type flight struct {
 	// What is asked: copies, since callers may leave before they are read.
 	requests []limit.Request
 	charges  []limit.Charge
-	orders   int       // how many the requests have
 	last     time.Time // when the last wait ends
 	charging bool      // some charge costs something
 }
@@ -53,13 +52,21 @@ func (f *flight) board(i *item) {
 	if i.again { // what was said of leases is said once
 		request.Orders, i.again = nil, false
 	}
-	f.orders += len(request.Orders)
 	f.requests = append(f.requests, request)
 	f.items = append(f.items, i)
 	f.open++
 	if i.deadline.After(f.last) {
 		f.last = i.deadline
 	}
+}
+
+// size returns how much of a call's room is taken.
+func (f *flight) size() int {
+	size := len(f.charges)
+	for i := range f.requests {
+		size += len(f.requests[i].Orders)
+	}
+	return size
 }
 
 // depart asks the gate, and boards the flight or tells those who wait that no call is made. It reports whether
@@ -184,7 +191,7 @@ func (s *Store) deliver(f *flight, text string, err error, arrived time.Time) {
 		}
 	}
 	if said.took > 0 {
-		s.queue.busy(said.took, len(f.charges)+f.orders)
+		s.queue.busy(said.took, f.size())
 	}
 	again := f.again(&said, arrived)
 	s.metrics.expired.Add(float64(len(said.expired)))

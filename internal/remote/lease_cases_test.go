@@ -196,18 +196,3 @@ func TestFlightKeepsOrders(t *testing.T) {
 		t.Errorf("the call says %+v", got)
 	}
 }
-
-// TestOrdersTakeTime: what a call says of leases is part of what keeps Redis busy, and of its size.
-func TestOrdersTakeTime(t *testing.T) {
-	asked := &limit.Request{Charges: make([]limit.Charge, 2), Orders: make([]limit.LeaseOrder, 3)}
-	for _, tt := range []struct {
-		item item
-		want int
-	}{{item{request: asked}, 5}, {item{request: asked, again: true}, 2}} {
-		var f flight
-		f.board(&tt.item)
-		if got := len(f.charges) + f.orders; got != tt.want {
-			t.Errorf("again %t: the call carries %d, want %d", tt.item.again, got, tt.want)
-		}
-	}
-}
