@@ -3,6 +3,7 @@ package load_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"path/filepath"
 	"slices"
@@ -36,6 +37,13 @@ func (s *tally) answer(ctx *fasthttp.RequestCtx) {
 	}
 }
 
+// counts returns how often each question was asked so far: when a run has ended, some may still be answered.
+func (s *tally) counts() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.asked)
+}
+
 // serve answers on a loopback address and a Unix socket until t ends.
 func serve(t *testing.T) (s *tally, address, socket string) {
 	t.Helper()
@@ -63,17 +71,15 @@ func serve(t *testing.T) (s *tally, address, socket string) {
 // check compares what a run saw with what the server was asked.
 func (s *tally) check(t *testing.T, r load.Result, err error, denied string, most int64) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var asked int64
-	for _, n := range s.asked {
+	counts, asked := s.counts(), int64(0)
+	for _, n := range counts {
 		asked += int64(n)
 	}
 	// When a run ends, each connection may have a question under way.
 	if err != nil || r.Answers == 0 || r.Answers > asked || r.Answers < asked-most || r.Broken != 0 {
 		t.Errorf("the server was asked %d times, the run saw %+v, %v", asked, r, err)
 	}
-	if want := int64(s.asked[denied]); r.Failures > want || r.Failures < want-most {
+	if want := int64(counts[denied]); r.Failures > want || r.Failures < want-most {
 		t.Errorf("%d failures, want %d", r.Failures, want)
 	}
 	if r.P50 <= 0 || r.P99 < r.P50 || r.Took <= 0 || r.PerSecond() <= 0 {
@@ -94,13 +100,14 @@ func TestWrk(t *testing.T) {
 		}
 		r, err := wrk.Do(t.Context(), load.Run{Network: "tcp", Address: address, Connections: 4, For: time.Second, Skip: 7})
 		s.check(t, r, err, "deny", 4)
+		counts := s.counts()
 		for _, body := range deck {
-			if n := s.asked[string(body)]; n < int(r.Answers)/len(deck)-4 {
+			if n := counts[string(body)]; n < int(r.Answers)/len(deck)-4 {
 				t.Errorf("%q was asked %d times of %d", body, n, r.Answers)
 			}
 		}
-		if len(s.asked) != len(deck) {
-			t.Errorf("asked %v, want %q", s.asked, deck)
+		if len(counts) != len(deck) {
+			t.Errorf("asked %v, want %q", counts, deck)
 		}
 	}
 }
@@ -110,7 +117,9 @@ func TestClosed(t *testing.T) {
 	s, address, socket := serve(t)
 	deck := load.Deck{[]byte("a"), []byte("deny")}
 	for network, at := range map[string]string{"tcp": address, "unix": socket} {
+		s.mu.Lock()
 		clear(s.asked)
+		s.mu.Unlock()
 		r, err := load.Closed(t.Context(), deck, load.Run{Network: network, Address: at, Connections: 3, For: 50 * time.Millisecond})
 		s.check(t, r, err, "deny", 3)
 	}
